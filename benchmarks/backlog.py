@@ -19,7 +19,7 @@ from tests.faults import backlog
 from trackers.journal import helper_process
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import read_account
-from trackers.support import process_info
+from trackers.support import processes
 
 RECORDS = 1_000_000
 ABOVE_MB = 150.0
@@ -33,7 +33,7 @@ def _relay(run: RunDirectory) -> float:
     code = "import trackers.relay.worker, psutil; print(psutil.Process().memory_info().rss)"
     least = int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
     own = os.getpid()
-    options = {"trackers": ["mlflow"], "pid": own, "pid_start": process_info.process_start(own), "attempt": 1}
+    options = {"trackers": ["mlflow"], "pid": own, "pid_start": processes.process_start(own), "attempt": 1}
     relay = helper_process.start(run, ["relay", str(run.path), helper_process.dump(options)])
     peak, until = 0, time.monotonic() + RELAY_S
     while time.monotonic() < until and relay.poll() is None:

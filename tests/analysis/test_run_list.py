@@ -21,7 +21,7 @@ from trackers.analysis.run_list import RunLine, listing
 from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
 from trackers.journal.run_directory import RunDirectory, find_runs, project_folder, replace_file
 from trackers.records import Finish, Metrics, Start
-from trackers.support.process_info import boot_id, host
+from trackers.support.machines import boot_id, host
 
 ROOT = Path("runs")
 
@@ -122,13 +122,13 @@ def test_a_changed_identity_and_a_deleted_run_are_seen(run: Path) -> None:
 
 def test_running_run_is_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run whose process lives is looked at each time: it may die without a word."""
-    from trackers.support.process_info import process_start
+    from trackers.support.processes import process_start
 
     me = {"pid": os.getpid(), "pid_start": process_start(os.getpid()), "host": host(), "boot_id": boot_id()}
     path = write_run("one", [(1, 1, {"loss": 1.0})], status="running", **me)
     age(path)
     assert lines()[0].status == "running"
-    monkeypatch.setattr("trackers.support.process_info.alive", lambda pid, start: False)
+    monkeypatch.setattr("trackers.support.processes.alive", lambda pid, start: False)
     assert lines()[0].status == "crashed"
 
 

@@ -311,7 +311,7 @@ def test_helper_processes_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     Path("runs/digits/run3/run.json").mkdir()
     alone = gather(["digits"])
     monkeypatch.setattr("trackers.analysis.collect.SHARED_BYTES", 1)
-    monkeypatch.setattr("trackers.support.process_info.processors", lambda: 2)
+    monkeypatch.setattr("trackers.support.machines.processors", lambda: 2)
     together = gather(["digits"])
     assert together == alone
     assert [run.id for run in together.runs] == ["run4", "run2", "run1", "run0"]
@@ -329,7 +329,7 @@ def test_helper_processes_read_directories_of_any_name(
         path.rename(os.fsdecode(b"runs/digits/\xff%d" % number))
     alone = gather(["runs"])
     monkeypatch.setattr("trackers.analysis.collect.SHARED_BYTES", 1)
-    monkeypatch.setattr("trackers.support.process_info.processors", lambda: 2)
+    monkeypatch.setattr("trackers.support.machines.processors", lambda: 2)
     assert gather(["runs"]) == alone
     assert [run.id for run in alone.runs] == ["run3", "run2", "run1", "run0"]
     assert capfd.readouterr().err == ""

@@ -32,7 +32,8 @@ from trackers.relay.delivery import delivery as module
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.relay.delivery.delivery import Delivery
 from trackers.support import failpoints
-from trackers.support.process_info import boot_id, process_start
+from trackers.support.machines import boot_id
+from trackers.support.processes import process_start
 from trackers.tracker import RunInfo
 
 STEPS = 40

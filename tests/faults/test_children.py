@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trackers.journal.detached_helper import CODE, KILLED, NAME, DetachedHelper
-from trackers.support import process_info
+from trackers.support import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
@@ -171,7 +171,7 @@ def test_first_process_of_a_container_waits_until_it_has_no_child(tmp_path: Path
 
 def test_code_of_a_detached_helper() -> None:
     """It says it; one that ended without a word was killed; one that handed over is whom it named last."""
-    own = os.getpid(), process_info.process_start(os.getpid())
+    own = os.getpid(), processes.process_start(os.getpid())
 
     def helper(*said: bytes, ended: bool = True) -> DetachedHelper:
         reading, writing = os.pipe()

@@ -22,7 +22,7 @@ from trackers.relay import deliveries
 from trackers.relay.agent.turns import Turns
 from trackers.relay.client import RelayClient
 from trackers.relay.parts.part import Beside
-from trackers.support import process_info
+from trackers.support.clock import Clock
 
 FROZEN = datetime.datetime(2030, 1, 1, tzinfo=datetime.timezone.utc).timestamp()
 STOPPED = ("time", "monotonic", "perf_counter")
@@ -80,7 +80,7 @@ def test_records_have_their_times_whenever_clocks_stood_still(
     monkeypatch.setenv("TRACKER_RELAY", "n")
     run = trackers.init("json", project="p", mode="offline")
     run.log({"loss": 1.0})
-    before = process_info.Clock().now()
+    before = Clock().now()
     request.getfixturevalue("frozen")
     run.log({"loss": 2.0})
     run.log({"loss": 3, "text": "a"})

@@ -31,7 +31,7 @@ from trackers.journal.stream import StreamWriter
 from trackers.records import Metrics, encode
 from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.relay.sync import RunSync, record_crash
-from trackers.support import process_info, sightings
+from trackers.support import machines, sightings
 from trackers.training import resume
 
 PROCESS: dict[str, Any] = {"host": "node7", "boot_id": "b", "pid_namespace": "7", "pid": 1, "pid_start": 1.0}
@@ -108,7 +108,7 @@ def test_containers_on_one_host_leave_each_others_runs_alone(container: Callable
     run, _ = begin(first)
     log(first, 3)
     wait_for(lambda: read_holder(run.path / "relay.lease"))
-    assert not process_info.is_here(run.read_info())
+    assert not machines.is_here(run.read_info())
     assert observe(run).name == "running"
     assert living_holder(run.path / "relay.lease") is not None
     assert not Lease(run.path / "relay.lease").acquire()
@@ -136,19 +136,19 @@ def test_containers_on_one_host_leave_each_others_runs_alone(container: Callable
 
 SELF = """
 import os, sys, time
-from trackers.support import process_info
-from trackers.support.process_info import Watched
+from trackers.support import machines, processes
+from trackers.support.processes import Watched
 child = os.fork()
 if not child:
     time.sleep(60)
 for pid in (os.getpid(), child):
-    start = process_info.process_start(pid)
-    assert start and process_info.alive(pid, start) and Watched(pid, start).alive(), (pid, start)
-assert not process_info.alive(1, process_info.process_start(child) + 1)
+    start = processes.process_start(pid)
+    assert start and processes.alive(pid, start) and Watched(pid, start).alive(), (pid, start)
+assert not processes.alive(1, processes.process_start(child) + 1)
 os.kill(child, 9)
 os.waitpid(child, 0)
-assert not process_info.alive(child, start)
-print(process_info.pid_namespace())
+assert not processes.alive(child, start)
+print(machines.pid_namespace())
 """
 
 
@@ -156,7 +156,7 @@ print(process_info.pid_namespace())
 def test_pids_where_proc_is_of_another_namespace(container: Callable[..., Any]) -> None:
     """As bubblewrap and Apptainer leave it: ``/proc/7`` isn't process 7, and no other process is taken for that."""
     out, _ = container(SELF, own_proc=False).communicate()
-    assert out.strip() not in ("", process_info.pid_namespace())
+    assert out.strip() not in ("", machines.pid_namespace())
 
 
 def away(run: RunDirectory, count: int, ahead_s: float = 0.0, token: str = "t") -> None:
@@ -377,7 +377,7 @@ def test_attempt_by_another_clock_takes_over_in_order(ahead_s: float, monkeypatc
 def test_lock_of_another_container_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database's lock whose maker has a pid that only its own namespace knows: it is held until its silence was
     watched, whatever the clock says."""
-    here = process_info.machine()
+    here = machines.machine()
     lock = tmp_path / "x.db.trackers-lock"
     lock.write_text(f"{here.host} 999999 1.5 abcd {here.boot_id} 1")
     os.utime(lock, (1, 1))

@@ -37,7 +37,8 @@ from trackers.relay.delivery import delivery as module
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.relay.delivery.delivery import Delivery, Stop
 from trackers.relay.sync import RunSync
-from trackers.support import process_info
+from trackers.support import machines
+from trackers.support.clock import Clock
 from trackers.testing import Stored
 
 __all__ = ["server", "small_disk"]
@@ -358,7 +359,7 @@ def test_clock_that_jumps_bends_no_time(training: Training) -> None:
 
 def test_clock_carries_on_after_a_jump(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run's clock takes Unix time once; then only the monotonic clock moves it."""
-    clock = process_info.Clock()
+    clock = Clock()
     before = clock.now()
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert before <= clock.now() < before + 60
@@ -518,7 +519,7 @@ def test_sync_says_who_holds_the_run(finished: RunDirectory) -> None:
     assert lease.acquire()
     entry = delivery_report(finished, ["scripted"])["scripted"]
     assert entry["state"] == "delivering"
-    assert entry["held_by"] == f"process {os.getpid()} on {process_info.host()}"
+    assert entry["held_by"] == f"process {os.getpid()} on {machines.host()}"
     lease.release()
     assert delivery_report(finished, ["scripted"])["scripted"]["held_by"] == ""
 
@@ -565,7 +566,7 @@ def test_nothing_needs_locks_or_links() -> None:
     words = ("fcntl", "flock", "lockf", "os.link(", "hardlink_to", "os.symlink", "symlink_to", "mkfifo")
     found = {(path.name, word) for path in places for word in words if word in path.read_text()}
     # Of a descriptor fcntl only asks for another number, of a process for its exit code.
-    asking = {("descriptors.py", "fcntl"), ("process_info.py", "fcntl"), ("forked_helper.py", "fcntl")}
+    asking = {("descriptors.py", "fcntl"), ("processes.py", "fcntl"), ("forked_helper.py", "fcntl")}
     # The host agent's directory is of this machine and holds its socket; where there is no lock there is no agent.
     agents = {("endpoint.py", "fcntl"), ("endpoint.py", "flock"), ("slot_locks.py", "fcntl")}
     # In the same directory; where there is no lock each delivery keeps to what the server says by itself.

@@ -30,7 +30,7 @@ from trackers.journal.status import last_status
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Config, Metrics, Start, decode, encode
 from trackers.relay.delivery.merge_order import Order
-from trackers.support import process_info, schedulers
+from trackers.support import machines, processes, schedulers
 from trackers.tracker import RunInfo
 from trackers.training import resume
 from trackers.training.resume import configs, differences, notice
@@ -120,7 +120,7 @@ def test_old_process_that_still_lives_is_left_out_from_then_on() -> None:
     new = Training(100, 150, wait=True, trackers="json", id="again", resume="allow")
     Path("second").touch()
     wait_for(lambda: (now := read_holder(run.path / "relay.lease")) is not None and now.pid != before.pid)
-    wait_for(lambda: not process_info.alive(before.pid, before.pid_start), why="the old relay is gone")
+    wait_for(lambda: not processes.alive(before.pid, before.pid_start), why="the old relay is gone")
     assert old.poll() is None
     superseded = run.stream(trackers.journal.run_directory.StreamName("rank", 0, 1))
     size = superseded.stat().st_size
@@ -318,7 +318,7 @@ def test_auto_waits_for_a_process_that_just_claimed_a_run(lives: bool, monkeypat
     leave(crashed)
     StreamWriter(run.stream(StreamName("rank", 0, 2))).release()
     look = resume.sightings.look
-    start = process_info.process_start(os.getpid())
+    start = processes.process_start(os.getpid())
 
     def looked(*arguments: Any) -> Any:
         info = run.read_info()
@@ -489,6 +489,6 @@ def test_resuming_a_living_run_by_id_is_said(capsys: pytest.CaptureFixture[str])
     """Whoever takes a run over that still seems to run is told so."""
     first = begin(id="again")
     second = begin(id="again", resume="allow", reinit="create_new")
-    assert f"process {os.getpid()} on {process_info.host()} seemed to be still at this run" in capsys.readouterr().err
+    assert f"process {os.getpid()} on {machines.host()} seemed to be still at this run" in capsys.readouterr().err
     second.finish()
     first.finish()

@@ -22,7 +22,7 @@ from trackers.ranks import launch
 from trackers.records import Environment, Finish, Metrics, Start, Summary
 from trackers.relay.sampling import child
 from trackers.relay.sampling.worker import Samples
-from trackers.support import process_info
+from trackers.support import processes
 from trackers.training.environment import NodePosition, node_position
 
 SCRIPT = """
@@ -148,7 +148,7 @@ def test_samples_go_to_a_run_that_names_the_launch_alone(tmp_path: Path) -> None
     own.write_info(run_info(own.path, attempts=[entry]))
     other, _ = begun_run(tmp_path / "elsewhere/p/other")
     other.write_info(run_info(other.path, attempts=[{"number": 1}]))
-    plan = SamplingPlan(pid=os.getpid(), pid_start=process_info.process_start(os.getpid()))
+    plan = SamplingPlan(pid=os.getpid(), pid_start=processes.process_start(os.getpid()))
     gone = RunDirectory(tmp_path / "gone")
     gone.path.mkdir()
     for run in (own, other, gone):

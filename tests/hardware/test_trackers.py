@@ -35,7 +35,8 @@ from trackers.backends.wandb.tracker import WandbTracker
 from trackers.formats import vendor_system_names
 from trackers.readers import registry
 from trackers.records import Metrics, Record, Start, Text
-from trackers.support.process_info import boot_id, process_start
+from trackers.support.machines import boot_id
+from trackers.support.processes import process_start
 from trackers.tracker import State
 
 MACHINE = {

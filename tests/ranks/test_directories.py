@@ -47,8 +47,8 @@ def test_nodes_meet_in_a_shared_directory() -> None:
     """A rank on another machine adds through the directory that both see; killed, which nobody here can know, it is
     named when it is late, and the run ends without it."""
     elsewhere = (
-        "import os\nfrom trackers.support import process_info\n"
-        "if os.environ['RANK'] == '1': process_info.host = lambda: 'node1'\n"
+        "import os\nfrom trackers.support import machines\n"
+        "if os.environ['RANK'] == '1': machines.host = lambda: 'node1'\n"
     )
     Path("hold").write_text("10")
     with job(elsewhere + LOOP, ["20"], 2, TRACKER_REDUCE_WAIT="1", TRACKER_RUN_ID="mine", TRACKER_SAMPLE="n") as ranks:

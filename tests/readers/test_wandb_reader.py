@@ -49,7 +49,7 @@ from trackers.records import (
     Summary,
     Text,
 )
-from trackers.support import process_info
+from trackers.support import machines, processes
 from trackers.testing import Limits, check_reader
 from trackers.tracker import Status
 
@@ -725,14 +725,14 @@ def test_file_that_nobody_writes_has_crashed(
         assert [end.time for end in ends] == [pytest.approx(began + (15 if sampled else 2)) for _ in ends]
 
 
-@pytest.mark.skipif(process_info.open_files() is None, reason="needs to see all processes of the machine")
+@pytest.mark.skipif(processes.open_files() is None, reason="needs to see all processes of the machine")
 def test_file_that_no_process_here_has_open_has_crashed(tmp_path: Path) -> None:
     """Of a file that W&B's client wrote on this machine the system knows it at once; ours are closed now and then."""
-    path = unended(tmp_path / "run-abcd1234.wandb", time.time(), host=process_info.host())
+    path = unended(tmp_path / "run-abcd1234.wandb", time.time(), host=machines.host())
     with path.open("ab"):
         assert status_of(path)[0] == "running"
     assert status_of(path)[0] == "crashed"
-    assert status_of(unended(path, time.time(), host=process_info.host(), own=True))[0] == "running"
+    assert status_of(unended(path, time.time(), host=machines.host(), own=True))[0] == "running"
 
 
 def test_run_in_several_files_is_one(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from trackers.relay.agent.start import AgentPlan, Starter
 from trackers.relay.agent.turns import Turns
 from trackers.relay.agent.work_slots import NEW
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
-from trackers.support import process_info
+from trackers.support import processes
 from trackers.support.secret_names import Secrecy, meaning
 from trackers.tracker import RunInfo
 
@@ -618,7 +618,7 @@ def test_agent_that_ends_before_it_forks_is_done_without(tmp_path: Path, monkeyp
 
 def test_end_of_an_agent_is_not_the_end_of_its_relay() -> None:
     """Its word counts where it comes; without it, the relay is known by pid and start."""
-    own = os.getpid(), process_info.process_start(os.getpid())
+    own = os.getpid(), processes.process_start(os.getpid())
 
     def client(*said: bytes, ended: bool) -> AgentRelay:
         ours, theirs = socket.socketpair()

@@ -27,7 +27,7 @@ from trackers.reductions import Reduction
 from trackers.relay.aggregation import aggregator, output
 from trackers.relay.aggregation.aggregator import Reducer
 from trackers.relay.aggregation.window import Gathering, StepRanges, StreamColumns, WindowRow
-from trackers.support import process_info
+from trackers.support import machines
 from trackers.values.device_copy import transfer
 
 T0 = 1_763_688_000.0
@@ -177,7 +177,7 @@ def test_late_rank_is_named_and_its_part_dropped(tmp_path: Path) -> None:
         (3, {"n": 3.0, "stragglers/missing": 0, "stragglers/rank_2": 0}),
     ]
     assert [
-        f"rank 2 (process {os.getpid()} on {process_info.host()}) is late: step 1" in job.said[0],
+        f"rank 2 (process {os.getpid()} on {machines.host()}) is late: step 1" in job.said[0],
         len(job.said),
     ] == [
         True,
@@ -227,7 +227,7 @@ def test_failed_rank_is_named_and_not_waited_for(tmp_path: Path) -> None:
         (2, {"n": 1.0, "stragglers/missing": 1}),
     ]
     assert len(job.said) == 1
-    assert f"rank 1 (process {os.getpid()} on {process_info.host()}) has failed (ValueError: boom): from" in job.said[0]
+    assert f"rank 1 (process {os.getpid()} on {machines.host()}) has failed (ValueError: boom): from" in job.said[0]
     work.close()
 
 
@@ -429,7 +429,7 @@ def test_rank_elsewhere_that_is_silent_is_not_waited_for(tmp_path: Path, monkeyp
     """Whether a process of another machine lives can't be seen: after two minutes of silence no step waits for it."""
     job = Job(tmp_path, ranks=2)
     with monkeypatch.context() as patch:
-        patch.setattr(process_info, "host", lambda: "node1")
+        patch.setattr(machines, "host", lambda: "node1")
         job.log(1, 0, n=Sum(1))
     (path,) = job.folder.glob("rank-1.*.jsonl")
     work = job.reducer(wait_s=1000.0)

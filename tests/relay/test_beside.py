@@ -21,7 +21,7 @@ from trackers.relay.alerting.files import outbox
 from trackers.relay.beside import OWN, Isolated, parts_of
 from trackers.relay.parts.part import Beside, RelayMoment, RelayPart
 from trackers.relay.supervisor import Supervisor
-from trackers.support import plugins, process_info
+from trackers.support import machines, plugins, processes
 
 OVER = RelayMoment("over", ended_s=100.0)
 NAMES = ["sample", "fetch", "reduce", "console", "code", "alerts", "checksums", "send"]
@@ -59,9 +59,9 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beside:
         "TRACKER_SAMPLE": True, "TRACKER_ALERTS": "nan(loss)", "TRACKER_ALERT_TO": "log", "TRACKER_CODE": True,
         "TRACKER_REDUCE_WAIT": 0, "TRACKER_STORE_EVERY": 0.01, "TRACKER_DIR": f"file://{tmp_path}/store",
     }  # fmt: skip
-    own = os.getpid(), process_info.process_start(os.getpid())
+    own = os.getpid(), processes.process_start(os.getpid())
     attempt = {"number": 1, "launch": "launch", "rank": 0, "nodes": 2, "ranks": 2}
-    info = run_info(run.path, options=options, host=process_info.host(), pid=own[0], pid_start=own[1], mode="online")
+    info = run_info(run.path, options=options, host=machines.host(), pid=own[0], pid_start=own[1], mode="online")
     info.attempts = [attempt]
     run.write_info(info)
     StreamWriter(run.stream(StreamName("rank", 0, 1))).write(encode(Start(time=T0)))
@@ -186,11 +186,11 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Besid
     monkeypatch.setattr(beside_module, "END_S", 0.2)
     monkeypatch.setattr(plugins, "targets", lambda group: {"bad": "there:make"} if group == "trackers.parts" else {})
     monkeypatch.setattr(plugins, "load", lambda what, target: make)
-    monkeypatch.setattr(process_info, "processors", lambda: 0)
+    monkeypatch.setattr(machines, "processors", lambda: 0)
     run = RunDirectory(tmp_path / "run")
     run.make()
-    own = os.getpid(), process_info.process_start(os.getpid())
-    run.write_info(run_info(run.path, host=process_info.host(), pid=own[0], pid_start=own[1]))
+    own = os.getpid(), processes.process_start(os.getpid())
+    run.write_info(run_info(run.path, host=machines.host(), pid=own[0], pid_start=own[1]))
     training = StreamWriter(run.stream(StreamName("rank", 0, 1)))
     training.write(encode(Start(time=T0)))
     said: list[str] = []

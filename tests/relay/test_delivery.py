@@ -23,7 +23,7 @@ from trackers.records import Config, Finish, Metrics, Record, Start, encode
 from trackers.relay.delivery import delivery as module
 from trackers.relay.delivery.delivery import Delivery, Stop, read_account
 from trackers.relay.delivery.pace import BeginPace
-from trackers.support import process_info
+from trackers.support import processes
 from trackers.tracker import Cursor, RunInfo, State, Verified
 
 STEPS = 20
@@ -286,7 +286,7 @@ def test_memory_of_a_burst_is_given_back(
     run, writer = begun_run(tmp_path / "run", trackers=["scripted"])
     delivery = Delivery(run, "scripted", say=lambda text: None, alone=alone)
     found: list[int] = []
-    monkeypatch.setattr(process_info, "give_back_memory", lambda: found.append(len(_steps(run))))
+    monkeypatch.setattr(processes, "give_back_memory", lambda: found.append(len(_steps(run))))
     for last in (20, 25, 40):
         for step in range(len(_steps(run)) if delivery._tracker else 0, last):
             writer.write(encode(Metrics(step=step, time=T0 + step, values={"x": step})))

@@ -18,7 +18,8 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.records import Finish, Metrics, Record, Start, encode
 from trackers.relay.delivery.merge_order import Order, OrderLog, Position, Switch
-from trackers.support.process_info import boot_id, process_start
+from trackers.support.machines import boot_id
+from trackers.support.processes import process_start
 
 T0 = 1_763_688_000.0
 

@@ -20,15 +20,15 @@ from trackers.relay.agent.work_slots import SlotRequest
 from trackers.relay.deliveries import Deliveries
 from trackers.relay.parts.part import TRAINING, RelayMoment, RelayPart
 from trackers.relay.supervisor import Supervisor
-from trackers.support import process_info
+from trackers.support import machines, processes
 
 
 def begun(tmp_path: Path) -> tuple[RunDirectory, tuple[int, float], StreamWriter]:
     """A run that this process trains: its directory, the process (pid, start), and the stream of its first attempt."""
     run = RunDirectory(tmp_path / "run")
     run.make()
-    own = os.getpid(), process_info.process_start(os.getpid())
-    run.write_info(run_info(run.path, host=process_info.host(), pid=own[0], pid_start=own[1]))
+    own = os.getpid(), processes.process_start(os.getpid())
+    run.write_info(run_info(run.path, host=machines.host(), pid=own[0], pid_start=own[1]))
     training = StreamWriter(run.stream(StreamName("rank", 0, 1)))
     training.write(encode(Start(time=T0)))
     return run, own, training
@@ -103,7 +103,7 @@ def test_parts_know_whether_a_processor_is_free_when_training_ends(
     """When training ends, a delivery has the only processor; beside another one nothing waits."""
     run, own, training = begun(tmp_path)
     training.write(encode(Finish(time=T0, status="completed")))
-    monkeypatch.setattr(process_info, "processors", lambda: processors)
+    monkeypatch.setattr(machines, "processors", lambda: processors)
     monkeypatch.setattr(Deliveries, "poll", lambda self, settled: None)
     supervisor = Supervisor(run, ["json", "storage"], watch=own, say=lambda text, name: None)
     supervisor.begin()
@@ -123,7 +123,7 @@ def test_deliveries_are_started_before_parts_are_polled_when_training_ends(
     run, own, training = begun(tmp_path)
     done: list[str] = []
     monkeypatch.setattr(keeper, "poll", lambda moment: done.append("code") if moment.phase == "over" else None)
-    monkeypatch.setattr(process_info, "processors", lambda: 2)
+    monkeypatch.setattr(machines, "processors", lambda: 2)
     monkeypatch.setattr(supervisor_module, "SETTLE_S", 3600.0)  # no delivery starts before, however long begin takes
     monkeypatch.setattr(Deliveries, "start", lambda self, child, deaths: done.append(child.name) or mock.Mock(pid=0))
     supervisor = Supervisor(run, ["json"], watch=own, say=lambda text, name: None)

@@ -14,7 +14,7 @@ from tests.analysis.support import write_run
 from trackers.journal.run_directory import RunDirectory
 from trackers.provenance.modules import Head, Module, lines
 from trackers.relay.code_keeper import CaptureTask, keep
-from trackers.support import process_info
+from trackers.support import git_head
 
 PROGRAM = "import os, sys\nimport part\nprint(part.VALUE, sys.argv[1:], os.getcwd(), flush=True)\n"
 
@@ -57,7 +57,7 @@ def record(
     path = str(root / program) if (root / program).exists() else program
     values: dict[str, Any] = {
         "program": path, "argv": list(argv), "cwd": str(root), "python": sys.executable,
-        "git": process_info.git(str(root)), **fields,
+        "git": git_head.read(str(root)), **fields,
     }  # fmt: skip
     run = RunDirectory(write_run(run_id, [(1, 1.0, {"loss": 1.0})], root=where, **values))
     spool = run.path / "code-1.modules"

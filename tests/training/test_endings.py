@@ -32,8 +32,8 @@ from trackers.relay.delivery.cursor_file import read_account
 from trackers.relay.delivery.delivery import Delivery
 from trackers.relay.delivery.merge_order import Order
 from trackers.relay.supervisor import Supervisor
-from trackers.support import process_info
-from trackers.support.process_info import Watched, open_pidfd
+from trackers.support import machines, processes
+from trackers.support.processes import Watched, open_pidfd
 
 OTHERS: list[Record] = [
     Metrics(time=T0, step=1, values={"loss": 1.0}),
@@ -80,7 +80,7 @@ def test_finish_is_found_wherever_it_stands_and_however_it_comes(
 
 def test_run_has_ended_though_others_logged_on_behind_its_finish(tmp_path: Path) -> None:
     """However much a child wrote behind the finish record, the run is finished, for readers and for a delivery."""
-    run = made_run(tmp_path / "run", host=process_info.host(), boot_id=process_info.boot_id(), pid=1, pid_start=1.0)
+    run = made_run(tmp_path / "run", host=machines.host(), boot_id=machines.boot_id(), pid=1, pid_start=1.0)
     late = b"".join(encode(Metrics(time=T0 + 2, step=step, values={"late": 1.0})) for step in range(5000))
     lines = encode(Start(time=T0)) + encode(Finish(time=T0 + 1, status="finished", exit_code=0)) + late
     assert len(late) > NEAR_BYTES
@@ -367,7 +367,7 @@ def test_tracker_that_was_told_otherwise_is_told_the_true_end(name: str, tmp_pat
     """Told that the run finished, since nobody knew better before its process exited, every store then says failed."""
     run = RunDirectory(tmp_path / "runs/p/r")
     run.make()
-    here = {"host": process_info.host(), "boot_id": process_info.boot_id()}
+    here = {"host": machines.host(), "boot_id": machines.boot_id()}
     options = {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"} if name == "mlflow" else {}
     info = run_info(run.path, id="r", trackers=[name], mode="offline", options=options, **here)
     run.write_info(info)
@@ -401,9 +401,9 @@ def test_delivery_that_is_about_to_end_is_started_again_when_the_end_is_put_righ
     training = subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit(3)"], stdin=subprocess.PIPE
     )
-    own = training.pid, process_info.process_start(training.pid)
+    own = training.pid, processes.process_start(training.pid)
     options = {"TRACKER_SAMPLE": False}
-    run.write_info(run_info(run.path, host=process_info.host(), pid=own[0], pid_start=own[1], options=options))
+    run.write_info(run_info(run.path, host=machines.host(), pid=own[0], pid_start=own[1], options=options))
     said = Finish(time=T0 + 1, status="finished", exit_code=0, leaving=True)
     run.stream(StreamName("rank", 0, 1)).write_bytes(encode(Start(time=T0)) + encode(said))
     starts = []

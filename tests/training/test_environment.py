@@ -10,7 +10,7 @@ import pytest
 
 from trackers.provenance.repository import PATCH_BYTES
 from trackers.provenance.repository import state as state_of
-from trackers.support import process_info
+from trackers.support import git_head
 
 
 def git(root: Path, *words: str) -> None:
@@ -154,7 +154,7 @@ def test_repository_names_no_file_of_another_place(reference: str, tmp_path: Pat
     (tmp_path / "repo/.git/refs/heads").mkdir(parents=True)
     (tmp_path / "repo/.git/refs/heads/x").write_text("hunter2")
     (tmp_path / "repo/.git/HEAD").write_text(f"ref: {reference}")
-    found = process_info.git(str(tmp_path / "repo"))
+    found = git_head.read(str(tmp_path / "repo"))
     assert "commit" not in found
     assert "passwd" not in str(found.get("branch"))
 
@@ -174,7 +174,7 @@ def test_repository_of_pipes_and_devices_holds_nobody_up(name: str, kind: str, t
     else:
         with path.open("wb") as file:
             file.truncate(12 << 40)
-    found = process_info.git(str(tmp_path))
+    found = git_head.read(str(tmp_path))
     assert "commit" not in found
 
 
@@ -184,8 +184,8 @@ def test_commit_of_a_repository_is_read(repository: Path) -> None:
         ["git", "-C", str(repository), "rev-parse", "HEAD"], capture_output=True, check=True, text=True
     )
     commit = said.stdout.strip()
-    assert process_info.git(str(repository))["commit"] == commit
+    assert git_head.read(str(repository))["commit"] == commit
     git(repository, "pack-refs", "--all")
-    assert process_info.git(str(repository))["commit"] == commit
+    assert git_head.read(str(repository))["commit"] == commit
     git(repository, "checkout", "-q", "--detach")
-    assert process_info.git(str(repository)) == {"root": str(repository), "commit": commit}
+    assert git_head.read(str(repository)) == {"root": str(repository), "commit": commit}

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import trackers
 from trackers.cli.app import app
-from trackers.support import process_info
+from trackers.support import script
 from trackers.training import notebook, notebook_cells
 from trackers.training.notebook import NEWEST_BYTES, POINTS, LatestValues, NotebookCurve, Shown
 from trackers.training.run import Run
@@ -132,7 +132,7 @@ def test_cells_that_ran_are_kept_with_the_run(wanted: bool, tmp_path: Path, monk
     shell = types.SimpleNamespace(history_manager=types.SimpleNamespace(input_hist_raw=history), config={})
     module.get_ipython = lambda: shell
     monkeypatch.setitem(sys.modules, "IPython", module)
-    monkeypatch.setattr(process_info, "program", lambda: ("<notebook>", []))
+    monkeypatch.setattr(script, "program", lambda: ("<notebook>", []))
     monkeypatch.chdir(tmp_path)
     run = trackers.init("json", project="p", id="nb", mode="offline", options={"TRACKER_CODE": wanted})
     path = Path("runs/p/nb/notebook-1.py")

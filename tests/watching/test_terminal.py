@@ -16,7 +16,7 @@ from collections.abc import Callable
 import pytest
 
 from tests import forked
-from trackers.support.process_info import readable
+from trackers.support.descriptors import readable
 from trackers.training.run import Run
 
 ENDS: dict[str, Callable[[int, subprocess.Popen[str]], object]] = {

@@ -27,7 +27,7 @@ from trackers.readers.boundary import boundary
 from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import escaped
-from trackers.support import process_info
+from trackers.support import machines
 from trackers.support.progress import counted, progress
 
 SHARED_BYTES = 32 * 1024 * 1024
@@ -141,7 +141,7 @@ def _own_runs(
 def _read(paths: Sequence[Path]) -> list[RunStats | str]:
     """The facts of each run's directory, or why there are none."""
     size = sum(_bytes(path) for path in paths)
-    workers = min(WORKERS, process_info.processors(), len(paths), 1 + int(size / SHARED_BYTES))
+    workers = min(WORKERS, machines.processors(), len(paths), 1 + int(size / SHARED_BYTES))
     if workers < 2:
         return [read_one(path) for path in counted(paths, "reading", "runs")]
     shares = [paths[number::workers] for number in range(workers)]

@@ -136,7 +136,7 @@ def send_test(
     from trackers.alerts.payloads import AlertMessage
     from trackers.errors import UsageError
     from trackers.journal.run_directory import new_id
-    from trackers.support import process_info
+    from trackers.support import machines
 
     options = configuration.resolve({"TRACKER_ALERT_TO": to or None})
     destinations = parse(str(options["TRACKER_ALERT_TO"]))
@@ -145,7 +145,7 @@ def send_test(
     server = mail_server(str(options["TRACKER_ALERT_SMTP"]))
     message = AlertMessage(
         id=f"test-{new_id()}", title="test", text="`trackers alerts test` sent this.", time=time.time(), run="test",
-        run_id="test", project="trackers", host=process_info.host(),
+        run_id="test", project="trackers", host=machines.host(),
     )  # fmt: skip
     failed = 0
     for destination in destinations:

@@ -30,7 +30,7 @@ from trackers.journal.stream import StreamWriter, last_record
 from trackers.readers.journal import JournalReader, note_damage
 from trackers.readers.reader import PAUSES, Reader, SourceRun
 from trackers.records import ArtifactRecord, Console, Finish, Info, Media, MediaFile, Record, Start
-from trackers.support import confined, process_info
+from trackers.support import confined, machines, script
 from trackers.support.redaction import hide
 from trackers.support.seekable_zstd import open_file, size_of
 from trackers.tracker import RunInfo
@@ -365,8 +365,8 @@ def _info(run: SourceRun, destination: CopyDestination) -> RunInfo:
         options=hide(destination.options),
         created=run.created,
         cwd=os.getcwd(),
-        host=process_info.host(),
-        user=process_info.user(),
+        host=machines.host(),
+        user=script.user(),
     )
 
 

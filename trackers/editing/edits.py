@@ -25,7 +25,7 @@ from trackers.journal.run_directory import EDITS_STREAM, SMALL_BYTES, RunDirecto
 from trackers.journal.stream import cut_torn_tail, decode_lines, last_record
 from trackers.object_storage import addresses
 from trackers.records import Info, Record, Start, Summary
-from trackers.support import confined, process_info
+from trackers.support import confined, script
 from trackers.support.failpoints import failpoint
 from trackers.support.redaction import mask_source
 from trackers.support.seekable_zstd import open_file
@@ -278,7 +278,7 @@ def need_editable(run: RunDirectory, *, what: str = "edited") -> None:
     for folder in (run.path, run.streams):
         if not os.access(folder, os.W_OK):
             raise UsageError(
-                f"run {run.quoted}: {process_info.user()} may not write to {folder}, which belongs to "
+                f"run {run.quoted}: {script.user()} may not write to {folder}, which belongs to "
                 f"{trust.owner_of(folder) if os.path.lexists(folder) else 'nobody'}: have its owner change it"
             )
 

@@ -12,7 +12,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import observe
 from trackers.object_storage import layout
 from trackers.object_storage.store import Store
-from trackers.support import process_info, run_requests
+from trackers.support import machines, run_requests
 from trackers.support.run_requests import Request
 
 POLL_S, STORE_POLL_S = 0.1, 2.0
@@ -88,7 +88,7 @@ def answer(run: RunDirectory, asked: Request) -> Answer:
         return Answer("heard" if asked.id in control.heard else "unheard", True, text)
     info = run.read_info()
     end = f"end process {info.pid} on {info.host}"
-    if process_info.is_here(info):
+    if machines.is_here(info):
         end = f"kill -INT {info.pid}"
     what = "run.should_stop" if asked.stop else "run.should_checkpoint"
     return Answer(

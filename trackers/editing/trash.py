@@ -29,7 +29,7 @@ from trackers.retention.lock import leases, locked
 from trackers.retention.sizes import run_sizes, total
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
-from trackers.support.process_info import user
+from trackers.support.script import user
 from trackers.tracker import RunInfo, State, Tracker
 
 NOTE = "removed.json"

@@ -31,7 +31,7 @@ from torch.utils.tensorboard._utils import _prepare_video, convert_to_HWC
 from trackers.frameworks.shared import RunHandle, guarded
 from trackers.media import Image, Video, record
 from trackers.records import Metrics, Text
-from trackers.support import process_info
+from trackers.support import launcher
 from trackers.support.interruption import pass_on, suppress
 from trackers.training.tensorboard_writers import WriterTap
 
@@ -87,7 +87,7 @@ class SummaryWriter(TorchWriter):  # type: ignore[misc]
         config: Any = None,
         **init: Any,
     ) -> None:
-        init.setdefault("rank", process_info.rank())
+        init.setdefault("rank", launcher.rank())
         self._handle = RunHandle(trackers, run=run, project=project, name=name, config=config, **init)
         self._sink = _Sink(self)
         super().__init__(log_dir, comment, purge_step, max_queue, flush_secs, filename_suffix)
@@ -183,7 +183,7 @@ class SummaryWriter(TorchWriter):  # type: ignore[misc]
         settings = {key: self._handle.argument(key) for key in ("trackers", "dir", "mode", "options", "tags", "inline")}
         trial = RunHandle(
             project=run.project or None, group=run.group or run.name, config=hparam_dict,
-            name=str(run_name or f"{run.name}-{self._trials}"), rank=process_info.rank(), alone=True, **settings,
+            name=str(run_name or f"{run.name}-{self._trials}"), rank=launcher.rank(), alone=True, **settings,
         )  # fmt: skip
         trial.run.log(results, step=_step(global_step))
         trial.finish(timeout=0.0)

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from trackers.errors import NotFound, UsageError
 from trackers.journal.run_directory import new_id
-from trackers.support import process_info
+from trackers.support import launcher
 from trackers.support.interruption import pass_on
 from trackers.training.exit_hooks import exception_exit, exit_of
 from trackers.training.init import current, init
@@ -206,7 +206,7 @@ class RunHandle:
         Of several processes of ``torch.distributed`` all are told at the same call. If one of them never calls this,
         nobody is told, and training goes on.
         """
-        distributed = process_info.torch_distributed()
+        distributed = launcher.torch_distributed()
         ranks = int(distributed.get_world_size()) if distributed is not None else 1
         rank = int(distributed.get_rank()) if ranks > 1 else 0
         if self._board is None and ranks > 1:

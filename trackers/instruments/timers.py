@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from trackers.errors import UsageError
 from trackers.reductions import All, Max, Min
 from trackers.support.interruption import pass_on, suppress
-from trackers.support.process_info import torch_distributed
+from trackers.support.launcher import torch_distributed
 from trackers.support.staying import Stays
 from trackers.values.device_copy import deferred_number
 

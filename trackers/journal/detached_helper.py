@@ -21,14 +21,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from trackers.support import process_info
+from trackers.support import descriptors, processes
 from trackers.support.clock import monotonic
 from trackers.support.descriptors import Descriptor
 from trackers.support.interruption import pass_on, suppress
 
 WAIT_S = 0.02
 NAME = struct.Struct("!id")
-"""A helper's pid and start time (``process_info.process_start``); 0, 0.0: it couldn't be started. A later name replaces
+"""A helper's pid and start time (``processes.process_start``); 0, 0.0: it couldn't be started. A later name replaces
 it: the helper has handed its work over."""
 CODE = struct.Struct("!i")
 """The last message: the exit code."""
@@ -56,7 +56,7 @@ class KnownHelper:
 
     def poll(self) -> int | None:
         """0 once it has ended."""
-        if not process_info.alive(self.pid, self._start):
+        if not processes.alive(self.pid, self._start):
             self.returncode = 0
         return self.returncode
 
@@ -76,7 +76,7 @@ class KnownHelper:
 
     def terminate(self) -> None:
         """SIGTERM, if it runs and has said who it is."""
-        if self.poll() is None and process_info.alive(self.pid, self._start):
+        if self.poll() is None and processes.alive(self.pid, self._start):
             with suppress(OSError):
                 os.kill(self.pid, signal.SIGTERM)
 
@@ -113,7 +113,7 @@ class DetachedHelper(KnownHelper):
         if self._line is None:
             time.sleep(seconds)
         else:  # it says so
-            process_info.readable(self._line.number, seconds)
+            descriptors.readable(self._line.number, seconds)
 
     def _receive(self) -> None:
         if os.getpid() != self._owner:  # a fork of this process: what it read here would be missing there
@@ -140,7 +140,7 @@ class DetachedHelper(KnownHelper):
     def _exit_code(self) -> int | None:
         if self._code is not None:
             return self._code
-        if self._line is not None or process_info.alive(self.pid, self._start):
+        if self._line is not None or processes.alive(self.pid, self._start):
             return None
         return KILLED
 
@@ -228,7 +228,7 @@ def introduce(line: int) -> None:
     os.set_inheritable(line, False)
     with contextlib.suppress(OSError):  # it leads one already
         os.setsid()
-    say_name(line, os.getpid(), process_info.process_start(os.getpid()))
+    say_name(line, os.getpid(), processes.process_start(os.getpid()))
 
 
 def say_name(line: int, pid: int, start: float) -> None:

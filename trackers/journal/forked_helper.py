@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from trackers.support import failpoints, process_info, temporary_directories
+from trackers.support import descriptors, failpoints, processes, temporary_directories
 
 Entry = Callable[[Sequence[str]], int]
 """What a helper does with its arguments; returns the exit code."""
@@ -54,7 +54,7 @@ class Forked:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self._pidfd = process_info.open_pidfd(pid)
+        self._pidfd = processes.open_pidfd(pid)
 
     def poll(self) -> int | None:
         """Its exit code, negative for the signal that ended it; None while it runs."""
@@ -82,7 +82,7 @@ class Forked:
             if left <= 0:
                 raise subprocess.TimeoutExpired([str(self.pid)], timeout or 0.0)
             if self._pidfd >= 0:
-                process_info.readable(self._pidfd, left)
+                descriptors.readable(self._pidfd, left)
             else:
                 time.sleep(min(left, PAUSE_S))
         return code

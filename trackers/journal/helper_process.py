@@ -16,7 +16,7 @@ from typing import Any
 from trackers.journal import detached_helper, signature
 from trackers.journal.run_directory import RunDirectory
 from trackers.support import confined, environments
-from trackers.support.process_info import LAUNCHER_VARIABLES
+from trackers.support.launcher import LAUNCHER_VARIABLES
 from trackers.support.redaction import carried
 from trackers.tracker import RunInfo
 

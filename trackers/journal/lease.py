@@ -12,7 +12,7 @@ import msgspec
 
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import read_small, replace_file
-from trackers.support import confined, process_info, sightings
+from trackers.support import confined, machines, processes, sightings
 from trackers.support.clock import monotonic
 from trackers.support.failpoints import failpoint
 from trackers.support.interruption import pass_on, suppress
@@ -41,11 +41,11 @@ class Holder(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     def is_local(self) -> bool:
         """Whether the holder is on this machine, since its last boot, and in this PID namespace."""
-        return process_info.is_here(self)
+        return machines.is_here(self)
 
     def dead(self) -> bool:
         """Known to be gone. A holder elsewhere can't be known so."""
-        return self.is_local() and not process_info.alive(self.pid, self.pid_start)
+        return self.is_local() and not processes.alive(self.pid, self.pid_start)
 
     def sign(self) -> str:
         """What each sign of life changes."""
@@ -72,14 +72,14 @@ class Lease:
         """Try to get it, once. False while somebody else has it."""
         if self._mine is not None:
             return True
-        here = process_info.machine()
+        here = machines.machine()
         me = Holder(
             token=secrets.token_hex(8),
             host=here.host,
             boot_id=here.boot_id,
             pid_namespace=here.pid_namespace,
             pid=os.getpid(),
-            pid_start=process_info.process_start(os.getpid()),
+            pid_start=processes.process_start(os.getpid()),
             time=time.time(),
         )
         if self._create(self.path, me):

@@ -22,7 +22,7 @@ from trackers.journal.run_directory import EDITS, RunDirectory, StreamName, repl
 from trackers.journal.stream import FAR_BYTES, NEAR_BYTES, find_finish, last_record
 from trackers.object_storage import addresses
 from trackers.records import INTERRUPTED, Finish
-from trackers.support import confined, process_info, sightings
+from trackers.support import confined, machines, processes, script, sightings
 from trackers.support.interruption import pass_on, suppress
 from trackers.tracker import RunInfo, Status
 
@@ -57,7 +57,7 @@ def register_fork(run: RunDirectory, attempt: int) -> None:
     with suppress(OSError):
         fd = confined.open_fd(forks(run, attempt), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
-            os.write(fd, f"{pid} {process_info.process_start(pid):.0f}\n".encode())
+            os.write(fd, f"{pid} {processes.process_start(pid):.0f}\n".encode())
         finally:
             os.close(fd)
 
@@ -65,7 +65,7 @@ def register_fork(run: RunDirectory, attempt: int) -> None:
 def living_child(run: RunDirectory, attempt: int) -> tuple[int, float] | None:
     """The newest forked child that still lives, by pid and start."""
     for line in reversed(_lines(forks(run, attempt))):
-        if process_info.alive(*line):
+        if processes.alive(*line):
             return line
     return None
 
@@ -207,7 +207,7 @@ def may_be_gone(run: RunDirectory) -> bool:
         if last_status(run).name != "running":
             return False
         info = run.read_info()
-        if process_info.is_here(info) or not has_relay(info):
+        if machines.is_here(info) or not has_relay(info):
             return False
         seen = _seen(run, info)
         is_lively = seen.moved and seen.still_s < LATELY_S
@@ -224,10 +224,10 @@ def declare_gone(run: RunDirectory) -> Status:
     info, recorded = run.read_info(), observe(run)
     if recorded.name != "running":
         return recorded
-    seen = None if process_info.is_here(info) else _seen(run, info)
+    seen = None if machines.is_here(info) else _seen(run, info)
     if seen is None or (seen.moved and seen.still_s < LATELY_S):
         raise UsageError(f"run {run.quoted} goes on (process {info.pid} on {info.host}): end it first")
-    reason = f"{SILENCE} from {info.host}: {process_info.user()} says that it is gone"
+    reason = f"{SILENCE} from {info.host}: {script.user()} says that it is gone"
     return _crashed_status(run, recorded.time, reason)
 
 
@@ -253,9 +253,9 @@ def _unfinished_status(run: RunDirectory) -> Status:
     except NotFound:
         return Status("running", time=time.time())
     last_sign = _last_sign(run)
-    if process_info.is_here(info):
+    if machines.is_here(info):
         heir = named_child(run, run.attempt()) or daemon_child(run, run.attempt())
-        if process_info.alive(info.pid, info.pid_start) or (heir is not None and process_info.alive(*heir)):
+        if processes.alive(info.pid, info.pid_start) or (heir is not None and processes.alive(*heir)):
             return Status("running", time=last_sign)
         return _crashed_status(run, last_sign, f"process {info.pid} is gone")
     seen, limit_s = _seen(run, info), _silence_limit_s(run, info)
@@ -271,7 +271,7 @@ def _unfinished_status(run: RunDirectory) -> Status:
 def own_relay(run: RunDirectory, info: RunInfo) -> Holder | None:
     """The run's own relay, if it holds the lease: a sync elsewhere may, too, and shows nothing of the run."""
     holder = read_holder(run.path / "relay.lease")
-    if holder is None or process_info.machine_of(holder) != process_info.machine_of(info):
+    if holder is None or machines.machine_of(holder) != machines.machine_of(info):
         return None
     return holder
 

@@ -16,7 +16,7 @@ import msgspec
 from trackers.errors import UNDECODABLE, Fatal, NotFound, Refused, Unavailable
 from trackers.object_storage import launches, layout
 from trackers.object_storage.store import Store
-from trackers.support import confined, process_info
+from trackers.support import confined, machines
 from trackers.support.failpoints import failpoint
 
 REMOVED = "removed"
@@ -109,7 +109,7 @@ def remove(store: Store, home: str, here: Collection[int] | None = None) -> int:
     if not claims and not objects:
         return 0
     digests = sorted({digest for claim in claims.values() for digest in claim.attempts})
-    note = " ".join([REMOVED, process_info.host(), *digests]).encode() + b"\n"
+    note = " ".join([REMOVED, machines.host(), *digests]).encode() + b"\n"
     last = max(attempts, default=0)
     following = f"{home}/{layout.claim(last + 1)}"
     if attempts and last + 1 not in claims and not store.create(following, note):

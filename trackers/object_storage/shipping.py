@@ -21,7 +21,7 @@ from trackers.object_storage import layout, removal
 from trackers.object_storage.growing import GrowingFiles, SentCounts
 from trackers.object_storage.layout import FIXED, GROWING, MOST_BYTES, SMALL, SMALL_BYTES, Piece
 from trackers.object_storage.store import Store
-from trackers.support import confined, process_info
+from trackers.support import confined, machines
 
 HEARTBEAT_S = 20.0
 """Interval of heartbeats in the store, in seconds; see :data:`trackers.journal.status.SILENT_S`."""
@@ -237,7 +237,7 @@ def claim_attempt(store: Store, run: Path, home: str, attempt: int) -> None:
     """
     me = _identity(run, attempt)
     name = f"{home}/{layout.claim(attempt)}"
-    content = f"{me} {process_info.host()}\n".encode()
+    content = f"{me} {machines.host()}\n".encode()
     if store.create(name, content):
         return
     try:

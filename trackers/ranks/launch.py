@@ -27,7 +27,7 @@ from trackers.errors import UNDECODABLE, TrackersError
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import find_finish, last_record, tail
 from trackers.records import RankRow
-from trackers.support import confined, process_info
+from trackers.support import confined, launcher, machines, processes
 from trackers.support.interruption import suppress
 from trackers.support.run_requests import AGREED
 from trackers.tracker import RunInfo
@@ -105,10 +105,10 @@ def find(run_id: str, environ: Mapping[str, str] | None = None) -> Launch | None
 def world(environ: Mapping[str, str]) -> int:
     """Number of ranks that log together. A SLURM batch script is a single process, whatever was allocated: srun starts
     ranks."""
-    launched = any(environ.get(name) for name in process_info.RANK_VARIABLES if name != "SLURM_PROCID")
+    launched = any(environ.get(name) for name in launcher.RANK_VARIABLES if name != "SLURM_PROCID")
     if not launched and environ.get("SLURM_PROCID") and not environ.get("SLURM_STEP_ID"):
         return 1
-    return process_info.world_size(environ)
+    return launcher.world_size(environ)
 
 
 def _key(run_id: str, environ: Mapping[str, str]) -> str:
@@ -136,13 +136,13 @@ def _agent(environ: Mapping[str, str]) -> str:
     # Two agents may be on one machine (torchrun --nnodes=2, twice), though the address is the loopback's.
     if local == ranks if local and ranks else environ.get("MASTER_ADDR") in _LOOPBACK:
         parent = os.getppid()
-        return f"{' '.join(process_info.machine())} {parent} {process_info.process_start(parent):.0f}"
+        return f"{' '.join(machines.machine())} {parent} {processes.process_start(parent):.0f}"
     return ""
 
 
 def _by_store() -> str:
     """A name that the first rank sets in torch.distributed's store. No rank waits for another."""
-    distributed = process_info.torch_distributed()
+    distributed = launcher.torch_distributed()
     if distributed is None:
         return ""
     with suppress(Exception):  # not a public interface: without it, TRACKER_RUN_ID names the launch

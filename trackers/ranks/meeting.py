@@ -31,7 +31,7 @@ import msgspec
 
 from trackers.errors import UNDECODABLE, UsageError
 from trackers.ranks.launch import LISTEN, LOST_MAIN, MEETING
-from trackers.support import confined, process_info
+from trackers.support import confined, launcher, machines
 from trackers.support.interruption import pass_on, suppress
 
 NETWORK = "network"
@@ -179,7 +179,7 @@ def addresses(order: Listen) -> list[str]:
                     own = str(probe.getsockname()[0])
                 if not own.startswith("127.") and own != "::1":
                     candidates.append(own)
-        candidates.append(process_info.host())
+        candidates.append(machines.host())
     return list(dict.fromkeys(filter(None, candidates or [order.address])))[:MOST_ADDRESSES]
 
 
@@ -195,7 +195,7 @@ def from_options(options: Mapping[str, Any]) -> Meeting | None:
 
 def _store() -> Any:
     """The store of torch.distributed, once that is initialised."""
-    distributed = process_info.torch_distributed()
+    distributed = launcher.torch_distributed()
     return None if distributed is None else distributed.distributed_c10d._get_default_store()
 
 

@@ -24,7 +24,8 @@ from trackers.ranks.contribution import NUMBERS, DisconnectedTransport, LocalTra
 from trackers.ranks.meeting import NETWORK
 from trackers.records import Finish, Number, RankColumns, RankRow, Record, Start, encode, encode_lines
 from trackers.reductions import KINDS, Layout, Reduction
-from trackers.support import confined, process_info
+from trackers.support import confined, launcher, machines, processes
+from trackers.support.clock import Clock
 from trackers.support.confined import local
 from trackers.support.interruption import pass_on
 from trackers.values.device_copy import batched, hold
@@ -57,7 +58,7 @@ class RankStream:
         dated: bool = False,
         share: str = "owner",
     ) -> None:
-        self._first = int(process_info.Clock().now()) if dated else 1
+        self._first = int(Clock().now()) if dated else 1
         self.move, self.batch = hold, batched
         self._folder = folder
         self._mode = SHARES.get(share, 0o700)
@@ -160,11 +161,11 @@ class RankStream:
             time=time,
             rank=self._rank,
             world_size=self._ranks,
-            host=process_info.host(),
+            host=machines.host(),
             pid=pid,
-            pid_start=process_info.process_start(pid),
-            boot_id=process_info.boot_id(),
-            pid_namespace=process_info.pid_namespace(),
+            pid_start=processes.process_start(pid),
+            boot_id=machines.boot_id(),
+            pid_namespace=machines.pid_namespace(),
         )
         try:
             confined.make_own(self._folder, self._mode)
@@ -203,7 +204,6 @@ class RankTransport:
     """
 
     def __init__(self, rank: int | str | None, options: Mapping[str, Any], *, asked: bool) -> None:
-        from trackers.support import process_info
 
         if rank == "own":
             self.rank = self.main = 0
@@ -211,7 +211,7 @@ class RankTransport:
         elif isinstance(rank, str):
             raise UsageError(f"rank={rank!r}: give this process's number, or 'own' for a run of its own")
         else:
-            self.rank = process_info.rank() if rank is None else rank
+            self.rank = launcher.rank() if rank is None else rank
             self.ranks = launch.world(os.environ)
             main_rank = str(options.get("TRACKER_RANK") or "0")
             self.main = self.ranks - 1 if main_rank == "last" else int(main_rank)

@@ -16,7 +16,7 @@ from trackers.journal.status import exit_note, is_preempted, note_exit_code, pre
 from trackers.relay.delivery.cursor_file import is_outdated, read_account
 from trackers.relay.parts.helper import avoided_by
 from trackers.relay.parts.plans import RelayPlan, arguments
-from trackers.support import confined, process_info
+from trackers.support import confined, processes
 from trackers.support.clock import monotonic
 from trackers.support.descriptors import Descriptor
 from trackers.support.interruption import pass_on, suppress
@@ -80,7 +80,7 @@ class RelayClient:
         )
         try:
             plan.bell = self._open_bell()
-            plan.pidfd = process_info.open_pidfd(self._info.pid)  # it may have exited before the relay can open one
+            plan.pidfd = processes.open_pidfd(self._info.pid)  # it may have exited before the relay can open one
             self._process = self._fork_by_agent(plan)
             if self._process is None:
                 self._process = helper_process.start(
@@ -212,7 +212,7 @@ class RelayClient:
         Args:
             late: the relay hasn't answered in time; a daemon takes the run without its answer.
         """
-        identity = os.getpid(), process_info.process_start(os.getpid())
+        identity = os.getpid(), processes.process_start(os.getpid())
         if (late or not self._enabled) and status.daemon_child(self._run, self._attempt) == identity:
             status.follow_child(self._run, self._attempt, identity)
         if status.named_child(self._run, self._attempt) != identity:

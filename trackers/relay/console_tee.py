@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from trackers.journal.console_spool import ConsoleSpool, forget_copying
-from trackers.support import process_info
+from trackers.support import processes
 
 BLOCK_BYTES = 64 * 1024
 PIPE_BYTES = 4096
@@ -154,7 +154,7 @@ def serve(task: TeeTask) -> int:
             forget_copying(Path(task.folder), task.rank, task.attempt)
             with contextlib.suppress(OSError):
                 bell.send(ENDED)
-        if time.monotonic() - quiet_since > QUIET_S and not process_info.alive(task.pid, task.pid_start):
+        if time.monotonic() - quiet_since > QUIET_S and not processes.alive(task.pid, task.pid_start):
             break
         time.sleep(pause)
         pause = min(PAUSE_S[1], 1.5 * pause)

@@ -21,7 +21,7 @@ from trackers.relay.delivery.cursor_file import is_outdated, read_account
 from trackers.relay.parts.helper import Helper, avoided_by, how_it_died
 from trackers.relay.parts.part import Beside
 from trackers.relay.parts.plans import DeliveryPlan, arguments
-from trackers.support import process_info
+from trackers.support import machines, processes
 
 RESTART_S = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0)
 ASK_S = 0.1
@@ -121,7 +121,7 @@ class Deliveries:
     def crowded(self) -> bool:
         """Whether those that aren't over use all processors; to a store everything goes twice."""
         unfinished = sum(not child.is_over for child in self.children if child.name != addresses.STORAGE)
-        return unfinished >= process_info.processors()
+        return unfinished >= machines.processors()
 
     @property
     def pids(self) -> list[int]:
@@ -236,7 +236,7 @@ class Deliveries:
         finally:
             os.close(bell_reader)
         child.bell, child.is_resting, child.redo = bell, False, False
-        child.pidfd = process_info.open_pidfd(process.pid)
+        child.pidfd = processes.open_pidfd(process.pid)
         return process
 
     def _urgency(self, child: Child) -> int:

@@ -31,10 +31,10 @@ from trackers.relay.beside import parts_of
 from trackers.relay.deliveries import Deliveries
 from trackers.relay.environment import gather_environment, keep_patch
 from trackers.relay.parts.part import Beside, Phase, RelayMoment, RelayPart
-from trackers.support import process_info
+from trackers.support import descriptors, machines
 from trackers.support.backlog import Backlog
 from trackers.support.failpoints import failpoint
-from trackers.support.process_info import Watched
+from trackers.support.processes import Watched
 from trackers.tracker import RunInfo
 
 POLL_S = 0.1
@@ -229,7 +229,7 @@ class Supervisor:
         self._node = StreamWriter(path)
         if last is None:
             now = time.time()
-            start = Start(time=now, attempt=self._attempt, host=process_info.host(), pid=os.getpid())
+            start = Start(time=now, attempt=self._attempt, host=machines.host(), pid=os.getpid())
             self._node.write(records.encode(start))
         return last is None or isinstance(last, Start)
 
@@ -383,7 +383,7 @@ class Supervisor:
         if self._watched is not None and moment.phase != "over":
             self._wait_for_training()
         elif fds := self.deliveries.descriptors:
-            process_info.readable_ones(fds, POLL_S)
+            descriptors.readable_ones(fds, POLL_S)
         else:
             time.sleep(POLL_S)
 

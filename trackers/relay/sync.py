@@ -38,7 +38,7 @@ from trackers.relay.delivery.cursor_file import delivery_report, is_at_rest, rea
 from trackers.relay.nodes.child import Fetching
 from trackers.relay.parts.part import Beside
 from trackers.relay.supervisor import Supervisor
-from trackers.support import process_info
+from trackers.support import machines, script
 from trackers.support.backlog import Backlog
 from trackers.support.failpoints import failpoint
 from trackers.tracker import RunInfo
@@ -110,7 +110,7 @@ def _write_finish(run: RunDirectory, finish: Finish, before: Sequence[Record] = 
     writer = StreamWriter(path)
     try:
         if last_record(path) is None:
-            writer.write(encode(Start(time=moment, attempt=attempt, host=process_info.host(), pid=os.getpid())))
+            writer.write(encode(Start(time=moment, attempt=attempt, host=machines.host(), pid=os.getpid())))
         for record in before:
             writer.write(encode(record))
         failpoint("relay.finish.before")
@@ -319,7 +319,7 @@ class RunSync:
                 if delivered:
                     return False
                 raise UsageError(
-                    f"run {run.quoted}: {process_info.user()} may not write to {path.name}, which belongs to "
+                    f"run {run.quoted}: {script.user()} may not write to {path.name}, which belongs to "
                     f"{trust.owner_of(path)}, and deliveries note there how far they are: have its owner deliver it, "
                     f"or deliver a copy: trackers copy {run.quoted} TRACKER"
                 )

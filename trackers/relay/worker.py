@@ -24,7 +24,7 @@ from trackers.journal.messages import Masking, MessageHandler, Messages, print_m
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import preempting
 from trackers.relay.parts.plans import AlertsPlan, DeliveryPlan, RelayPlan, SyncPlan
-from trackers.support import confined, process_info, temporary_directories
+from trackers.support import confined, descriptors, processes, temporary_directories
 from trackers.support.schedulers import grace_signals
 
 LEASE_WAIT_S = 150.0
@@ -208,7 +208,7 @@ def relay(run: RunDirectory, messages: Messages, plan: RelayPlan, line: int = -1
         starter.poll()
         if is_trainings and time.monotonic() >= awaited_at:
             awaited_at = time.monotonic() + AWAITED_S
-            if process_info.waits_for_this_alone(plan.pid):  # else for ever; the next call of training's starts another
+            if processes.waits_for_this_alone(plan.pid):  # else for ever; the next call of training's starts another
                 return False
         return lease.beat()
 
@@ -277,7 +277,7 @@ class Turn:
         """Wait for the bell; False once it is closed."""
         if self._bell < 0 or self._rung < math.inf:
             return False
-        if process_info.readable(self._bell, seconds):
+        if descriptors.readable(self._bell, seconds):
             try:
                 if not os.read(self._bell, 64):
                     self._rung = time.monotonic()

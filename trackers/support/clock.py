@@ -28,3 +28,14 @@ def monotonic() -> float:
 def unix_time() -> float:
     """As ``time.time``."""
     return time.time() if CLOCKS.at is None else CLOCKS.at(time.CLOCK_REALTIME)
+
+
+class Clock:
+    """Unix time that never steps: anchored once, then carried by the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.offset = unix_time() - monotonic()
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return self.offset + monotonic()

@@ -1,9 +1,13 @@
-"""Descriptors that programs leave alone: numbers above those that they close by range and open anew."""
+"""Descriptors that programs leave alone: numbers above those that they close by range and open anew.
+
+Waiting until a descriptor can be read: ``select`` alone fails for descriptors from 1024 on.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import select
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trackers.support.interruption import pass_on, suppress
@@ -82,3 +86,18 @@ def _above_streams(fd: int) -> int:
     for low_fd in low:
         os.close(low_fd)
     return fd
+
+
+def readable(fd: int, timeout_s: float) -> bool:
+    """Wait until ``fd`` has something to read or has ended, at most ``timeout_s`` seconds; whether it has."""
+    return bool(readable_ones([fd], timeout_s))
+
+
+def readable_ones(fds: Sequence[int], timeout_s: float) -> list[int]:
+    """The same of several: wait until one of them has."""
+    if not hasattr(select, "poll"):
+        return select.select(fds, [], [], timeout_s)[0]
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return [fd for fd, _ in poll.poll(max(timeout_s, 0) * 1000)]

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from trackers.errors import UNDECODABLE
-from trackers.support import confined, process_info
+from trackers.support import confined, script
 from trackers.support.redaction import mask_source
 from trackers.support.terminal import one_line
 
@@ -71,7 +71,7 @@ def new_request(
     attempt: int, *, stop: bool, checkpoint: bool, reason: str = "", by: str = "", who: str | None = None
 ) -> Request:
     """A request of now to an attempt of a run. who: default the user of this process."""
-    name = process_info.user() if who is None else who
+    name = script.user() if who is None else who
     return Request(
         id=os.urandom(8).hex(), time=time.time(), stop=stop, checkpoint=checkpoint, who=one_line(name, 100),
         reason=one_line(mask_source(reason), REASON_CHARACTERS), by=one_line(mask_source(by), 300), attempt=attempt,

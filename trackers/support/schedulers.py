@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from trackers.support import process_info
+from trackers.support import machines, processes
 
 _HUGGING_FACE = ("JOB_ID", "ACCELERATOR", "CPU_CORES", "MEMORY")
 """JOB_ID alone is many schedulers' variable."""
@@ -99,4 +99,4 @@ def _sagemaker(environ: Mapping[str, str]) -> bool:
 
 def _life() -> str:
     """This start of a container: its first process. That of a machine is the same for all that starts on it."""
-    return f"{process_info.boot_id()} {process_info.process_start(1):.0f}"
+    return f"{machines.boot_id()} {processes.process_start(1):.0f}"

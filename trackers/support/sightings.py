@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from trackers.errors import UNDECODABLE
-from trackers.support import confined, process_info, runtime_directory
+from trackers.support import confined, machines, runtime_directory
 
 FOLDER = "seen"
 KEPT_S = 7 * 86400.0
@@ -29,7 +29,7 @@ LOOKED_S = 10.0
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A moment of a monotonic clock, and whose (:func:`trackers.support.process_info.clock_id`)."""
+    """A moment of a monotonic clock, and whose (:func:`trackers.support.machines.clock_id`)."""
 
     clock: str
     monotonic: float
@@ -62,7 +62,7 @@ _unwritten: dict[str, _Seen] = {}
 
 def now() -> Moment:
     """This moment."""
-    return Moment(process_info.clock_id(), process_info.uptime())
+    return Moment(machines.clock_id(), machines.uptime())
 
 
 def look(what: Path | str, sign: str, at: Moment | None = None) -> Sighting:

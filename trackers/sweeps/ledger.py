@@ -16,7 +16,7 @@ import msgspec
 from trackers.errors import UNDECODABLE, UsageError
 from trackers.journal.lease import HALF_WRITTEN_S, STALE_S, Lease
 from trackers.journal.run_directory import read_small, replace_file
-from trackers.support import confined, process_info
+from trackers.support import confined, machines, processes
 
 SWEEPS = ".sweeps"
 """Folder of a directory of runs with a folder for each sweep."""
@@ -42,7 +42,7 @@ class PointOutcome(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     def lives(self) -> bool:
         """Whether the process is there: on this machine, and the same one."""
-        return not self.ended and process_info.is_here(self) and process_info.alive(self.pid, self.start)
+        return not self.ended and machines.is_here(self) and processes.alive(self.pid, self.start)
 
 
 class _About(msgspec.Struct):

@@ -28,7 +28,7 @@ from trackers.errors import TrackersError, UsageError, examples
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory, folders, is_run, run_paths
 from trackers.journal.status import last_status, observe
-from trackers.support import confined, process_info
+from trackers.support import confined, machines, processes
 from trackers.sweeps.command import arguments, text_of, tree
 from trackers.sweeps.gpus import VARIABLES
 from trackers.sweeps.ledger import LONGEST, Ledger, PointOutcome, command_text, file_name_part
@@ -94,7 +94,7 @@ class _Program:
             if not self.has_ended():
                 os.killpg(self.outcome.pid, number)
                 self.signalled = True
-            elif self.behind is not None and process_info.alive(*self.behind):
+            elif self.behind is not None and processes.alive(*self.behind):
                 os.kill(self.behind[0], number)
                 self.signalled = True
 
@@ -295,7 +295,7 @@ class Sweep:
         if directory is not None:
             with contextlib.suppress(TrackersError):
                 run = RunDirectory(directory)
-                return process_info.is_here(run.read_info()) or observe(run).name != "running"
+                return machines.is_here(run.read_info()) or observe(run).name != "running"
         return True
 
     def _before(self, run_id: str) -> str:
@@ -379,7 +379,7 @@ class Sweep:
         run = RunDirectory(directory)
         with contextlib.suppress(TrackersError):
             info = run.read_info()
-            if process_info.is_here(info) and observe(run).name == "running":
+            if machines.is_here(info) and observe(run).name == "running":
                 return info.pid, info.pid_start
         return None
 
@@ -429,9 +429,9 @@ class Sweep:
             task.status = "failed"
             self._say(f"{self._count()} {task.name}: failed, {why}")
             return
-        here = process_info.machine()
+        here = machines.machine()
         outcome = PointOutcome(
-            pid=process.pid, start=process_info.process_start(process.pid), host=here.host, boot_id=here.boot_id,
+            pid=process.pid, start=processes.process_start(process.pid), host=here.host, boot_id=here.boot_id,
             pid_namespace=here.pid_namespace, devices=self._share(slot),
         )  # fmt: skip
         self.ledger.note(task.id, outcome)

@@ -19,7 +19,8 @@ from trackers.journal.status import last_status
 from trackers.journal.stream import StreamWriter
 from trackers.records import unname_floats
 from trackers.relay.client import RelayClient
-from trackers.support import process_info
+from trackers.support import machines, processes
+from trackers.support.clock import Clock
 from trackers.support.interruption import pass_on
 from trackers.training.recorder import Recorder
 
@@ -51,7 +52,7 @@ class AttachedRecorder(Recorder):
         info.directory = address.directory
         writer = StreamWriter(Path(address.stream), joined=True)
         relay = RelayClient(run, info, [], start=False)
-        clock = process_info.Clock()
+        clock = Clock()
         super().__init__(info, run, writer, relay, clock=clock.now, first_step=address.following, inside=None)
         self.pid = address.pid
         self.fast = False
@@ -83,7 +84,7 @@ def recorder_of(address: RunAddress) -> AttachedRecorder | None:
 
 
 def _reachable(address: RunAddress) -> bool:
-    here = process_info.is_here(address) and process_info.alive(address.pid, address.pid_start)
+    here = machines.is_here(address) and processes.alive(address.pid, address.pid_start)
     return here and os.path.exists(address.stream)
 
 

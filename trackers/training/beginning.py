@@ -29,7 +29,8 @@ from trackers.ranks import launch, meeting
 from trackers.ranks.transport import RankTransport, runs_root
 from trackers.records import Config, Environment, Record, Start
 from trackers.relay.client import RelayClient
-from trackers.support import name_clash, process_info, schedulers
+from trackers.support import git_head, machines, name_clash, processes, schedulers, script
+from trackers.support.clock import Clock
 from trackers.support.interruption import pass_on
 from trackers.support.redaction import hide, mask_argv, mask_source
 from trackers.support.run_requests import AGREED
@@ -94,7 +95,7 @@ class _Beginning:
     def __init__(self, request: Request) -> None:
         self.request = request
         options, transport = request.options, request.transport
-        self.clock = process_info.Clock()
+        self.clock = Clock()
         self.now = self.clock.now()
         self.asked_name = str(options["TRACKER_RUN_NAME"] or "")
         self.asked_id = check_id(str(options["TRACKER_RUN_ID"])) if options["TRACKER_RUN_ID"] else ""
@@ -121,7 +122,7 @@ class _Beginning:
     def _identity(self) -> RunInfo:
         """Which run this is, by which program, where; its id may be found out later."""
         options, config = self.request.options, self.request.config
-        program, argv = process_info.program()
+        program, argv = script.program()
         cwd, pid = Path.cwd(), os.getpid()
         template = self.asked_name
         name = configuration.fill_template(template, config) if template else configuration.run_name(program, self.now)
@@ -144,13 +145,13 @@ class _Beginning:
             argv=mask_argv(argv),
             cwd=str(cwd),
             python=sys.executable,
-            host=process_info.host(),
-            boot_id=process_info.boot_id(),
-            pid_namespace=process_info.pid_namespace(),
+            host=machines.host(),
+            boot_id=machines.boot_id(),
+            pid_namespace=machines.pid_namespace(),
             pid=pid,
-            pid_start=process_info.process_start(pid),
-            user=process_info.user(),
-            git=process_info.git(imported_code.program_directory(program, str(cwd))),
+            pid_start=processes.process_start(pid),
+            user=script.user(),
+            git=git_head.read(imported_code.program_directory(program, str(cwd))),
         )
 
     def _open(self) -> tuple[OpenedAttempt, list[str]]:

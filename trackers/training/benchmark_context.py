@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from trackers.errors import UsageError
 from trackers.metrics import groups, roles
 from trackers.records import flatten
-from trackers.support import process_info
+from trackers.support import launcher
+from trackers.support.clock import Clock
 from trackers.support.interruption import pass_on
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class BenchmarkContext:
         self._run = None if run is None or run.disabled else run
         self._log = log
         self._say = say
-        self._clock = process_info.Clock()
+        self._clock = Clock()
         self._began = self._clock.now()
         self._sizes: dict[str, Any] = {}
         self._directory = Path(RESULTS)
@@ -61,7 +62,7 @@ class BenchmarkContext:
         """This process's rank, and how many ranks there are."""
         if trainer is not None and hasattr(trainer, "world_size"):
             return int(getattr(trainer, "global_rank", 0)), int(trainer.world_size)
-        return process_info.rank(), process_info.world_size()
+        return launcher.rank(), launcher.world_size()
 
     def sizes(self, trainer: Any, ranks: int) -> dict[str, int]:
         """What the trainer and its data module say of the sizes of a step."""

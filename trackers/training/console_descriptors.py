@@ -21,7 +21,7 @@ from trackers.journal.console_spool import forget_copying, say_copying
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.console_tee import END, GivenStream, TeeTask
 from trackers.relay.parts.plans import arguments
-from trackers.support import process_info
+from trackers.support import processes
 from trackers.support.descriptors import Descriptor, open_high
 from trackers.support.interruption import pass_on, suppress
 
@@ -138,7 +138,7 @@ class DescriptorCapture:
         with theirs:
             self._bell = own
             task = TeeTask(
-                pid=self._pid, pid_start=process_info.process_start(self._pid), folder=str(self._run.console.resolve()),
+                pid=self._pid, pid_start=processes.process_start(self._pid), folder=str(self._run.console.resolve()),
                 rank=self._rank, attempt=self._attempt, most_bytes=self._most_bytes, bell=theirs.fileno(),
                 streams=[GivenStream(entry.name, entry.memory, entry.before.number) for entry in self._redirections],
             )  # fmt: skip

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trackers.records import Environment
-from trackers.support import confined, process_info
+from trackers.support import confined, launcher
 from trackers.support.interruption import pass_on, suppress
 
 
@@ -97,7 +97,7 @@ def describe(ranks: int, environ: Mapping[str, str] | None = None) -> dict[str, 
 
 def backend() -> str:
     """torch.distributed's backend as it calls it, "nccl" or "cpu:gloo,cuda:nccl"; "" while there is no group."""
-    distributed = process_info.torch_distributed()
+    distributed = launcher.torch_distributed()
     if distributed is None:
         return ""
     try:

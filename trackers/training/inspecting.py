@@ -59,7 +59,7 @@ class Inspecting:
         """
         from trackers.inspection.config import TensorInspectConfig
         from trackers.inspection.inspector import Inspector, NoInspector
-        from trackers.support import process_info
+        from trackers.support import launcher
 
         option = self._recorder.info.option
         path = str(option("TRACKER_TENSOR_INSPECT", "") or "") if config is None else config
@@ -77,8 +77,8 @@ class Inspecting:
                 self._recorder.problem,
                 config,
                 done=done,
-                rank=process_info.rank(),
-                ranks=process_info.world_size() if self.logs_together else 1,
+                rank=launcher.rank(),
+                ranks=launcher.world_size() if self.logs_together else 1,
                 directory=self._recorder.info.directory,
             )
             self.close_with(self._inspection)

@@ -137,9 +137,9 @@ class Measuring(Inspecting, Profiling):
             UsageError: the first step isn't known on every rank.
         """
         from trackers.metrics import checkpoint_keys
-        from trackers.support import process_info
+        from trackers.support import launcher
 
-        ranks = process_info.world_size()
+        ranks = launcher.world_size()
         if asked.start_step is None and ranks > 1 and self.resumed:
             raise UsageError(
                 f"loop: the run goes on after step {self._recorder.step}, which the other ranks can't know: give "
@@ -160,9 +160,9 @@ class Measuring(Inspecting, Profiling):
         """The run's collectives: ``run.communications.watch(model)`` times those of a wrapped model."""
         if self._communications is None:
             from trackers.instruments.communication import Communication
-            from trackers.support import process_info
+            from trackers.support import launcher
 
-            self._communications = Communication(process_info.world_size(), self._recorder.problem)
+            self._communications = Communication(launcher.world_size(), self._recorder.problem)
         return self._communications
 
     def communication(
@@ -212,7 +212,7 @@ class Measuring(Inspecting, Profiling):
 
     def _make_timers(self) -> Timers:
         from trackers.instruments.timers import TimerLog, Timers
-        from trackers.support import process_info
+        from trackers.support import launcher
 
         option = self._recorder.info.option
         timers = Timers(
@@ -227,7 +227,7 @@ class Measuring(Inspecting, Profiling):
                 self.log,
                 lambda: self._recorder.step,
                 str(option("TRACKER_TIMING_OPTION", "minmax")),
-                process_info.world_size() if self.logs_together else 1,
+                launcher.world_size() if self.logs_together else 1,
                 int(option("TRACKER_MEASURE_INTERVAL", 10)),
             )
         return timers

@@ -9,7 +9,7 @@ from typing import Any
 
 from trackers.journal.run_directory import CONSOLE
 from trackers.ranks import meeting
-from trackers.support import confined, process_info
+from trackers.support import confined, processes
 from trackers.support.interruption import pass_on
 from trackers.tracker import RunInfo
 from trackers.training import console_capture, environment
@@ -63,7 +63,7 @@ def _serve_node(request: Request, recorder: RankRecorder, on_finish: Callable[[A
 
     pid = os.getpid()
     plan = planned(
-        options, SamplingPlan(node=node.node, nodes=node.nodes, pid=pid, pid_start=process_info.process_start(pid))
+        options, SamplingPlan(node=node.node, nodes=node.nodes, pid=pid, pid_start=processes.process_start(pid))
     )
     if carries:
         return _carry(request, transport.folder, plan, recorder, on_finish)

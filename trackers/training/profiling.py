@@ -32,7 +32,7 @@ class Profiling:
         if self._profiler is not None or not self._is_main():
             return None
         from trackers.instruments.profiler import Profiler, ProfilerSchedule
-        from trackers.support import process_info
+        from trackers.support import launcher
 
         info = self._recorder.info
         schedule = ProfilerSchedule.from_options(info.option)
@@ -42,7 +42,7 @@ class Profiling:
             schedule,
             home=info.cwd,
             name=info.id,
-            rank=process_info.rank(),
+            rank=launcher.rank(),
             keep=self._keep_trace,
             say=self._recorder.problem,
             start_step=start_step,

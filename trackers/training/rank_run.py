@@ -12,9 +12,8 @@ from trackers.errors import reason
 from trackers.journal.messages import show_once
 from trackers.ranks.contribution import PLAIN, ReductionRow, Transport, reductions
 from trackers.records import MAX_STEP, Finish, Record
-from trackers.support.clock import monotonic
+from trackers.support.clock import Clock, monotonic
 from trackers.support.interruption import pass_on, suppress
-from trackers.support.process_info import Clock
 from trackers.support.redaction import mask_source
 from trackers.support.run_requests import AGREED
 from trackers.tracker import RunInfo

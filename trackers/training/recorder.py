@@ -40,7 +40,7 @@ from trackers.records import (
     plain_name,
 )
 from trackers.relay.client import RelayClient
-from trackers.support import process_info
+from trackers.support import processes
 from trackers.support.backlog import Backlog, NotKept
 from trackers.support.clock import CLOCKS, monotonic
 from trackers.support.interruption import interrupts, pass_on, suppress
@@ -837,7 +837,7 @@ class Recorder:
             self._over[0] = 1
 
     def _owner_alive(self) -> bool:
-        return process_info.alive(self.info.pid, self.info.pid_start)
+        return processes.alive(self.info.pid, self.info.pid_start)
 
     def end(
         self, exit_code: int | None, status: str, reason: str, timeout: float, quiet: bool, leaving: bool = False,

@@ -21,7 +21,7 @@ from trackers.journal.status import may_be_gone, observe, own_relay
 from trackers.journal.stream import StreamWriter
 from trackers.metrics.summary import words_of
 from trackers.ranks import launch
-from trackers.support import process_info, sightings
+from trackers.support import machines, sightings
 from trackers.support.clock import monotonic
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.schedulers import BatchJob, job
@@ -444,7 +444,7 @@ def last_step(opened: OpenedAttempt, history: AttemptHistory) -> int | None:
 def noted_until(opened: OpenedAttempt) -> float | None:
     """What ``Start.until`` says of a continued run: the latest time that its last attempt has noted, whose machine's
     clock may be ahead of this one's or behind; None where that is this machine."""
-    if opened.before is None or process_info.is_here(opened.before):
+    if opened.before is None or machines.is_here(opened.before):
         return None
     relay = own_relay(opened.run, opened.before)
     earlier = [name.attempt for name in opened.run.stream_names() if name.attempt < opened.attempt]

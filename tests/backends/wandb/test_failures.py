@@ -49,7 +49,8 @@ from trackers.formats.wandb_datastore import MAGIC
 from trackers.formats.wandb_datastore import records as datastore_records
 from trackers.records import Alert, Config, Finish, Info, Media, Metrics, Record, Summary, Text, encode
 from trackers.relay.delivery import delivery
-from trackers.support.process_info import boot_id, process_start
+from trackers.support.machines import boot_id
+from trackers.support.processes import process_start
 from trackers.tracker import State, Status
 
 pytest_plugins = ["tests.backends.wandb.support"]

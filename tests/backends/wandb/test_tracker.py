@@ -52,7 +52,8 @@ from trackers.records import (
     Text,
 )
 from trackers.support import run_requests
-from trackers.support.process_info import boot_id, process_start
+from trackers.support.machines import boot_id
+from trackers.support.processes import process_start
 from trackers.tracker import State, Status, Tracker
 
 pytest_plugins = ["tests.backends.wandb.support"]

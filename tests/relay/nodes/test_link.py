@@ -26,7 +26,7 @@ from trackers.relay.nodes.fetcher import Fetcher, FetchTask
 from trackers.relay.nodes.frames import NodeRequest
 from trackers.relay.nodes.link import NetworkTransport
 from trackers.relay.parts.part import Beside
-from trackers.support import process_info
+from trackers.support import machines, processes
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def other(tmp_path: Path) -> Node:
 
 def carry(node: Node, *, tls: bool = True) -> Carrier:
     """Its carrier."""
-    plan = SamplingPlan(node=node.number, nodes=2, pid=os.getpid(), pid_start=process_info.process_start(os.getpid()))
+    plan = SamplingPlan(node=node.number, nodes=2, pid=os.getpid(), pid_start=processes.process_start(os.getpid()))
     task = CarryTask(store="", every_s=0.0, main=0, ranks=4, plan=plan, sample=False, tls=tls)
     return Carrier(node.folder, task, lambda run, attempt: Quiet())
 
@@ -451,7 +451,7 @@ def test_clock_that_is_ahead_is_said_and_put_right(main: Node, other: Node, monk
             ahead = False
             fetching.poll()
         (text,) = main.said
-        assert f"node 1 ({process_info.host()}): its clock is 3600.0 s ahead of the main node's" in text
+        assert f"node 1 ({machines.host()}): its clock is 3600.0 s ahead of the main node's" in text
         (arrival,) = fetching.arrivals.streams.values()
         assert abs(arrival.ahead_s - 3600) < 0.5
 

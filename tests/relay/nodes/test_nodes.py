@@ -29,11 +29,11 @@ from trackers.relay.aggregation.aggregator import Reducer
 from trackers.relay.nodes import carrier, fetcher
 from trackers.relay.nodes.carrier import Carrier, CarryTask
 from trackers.relay.nodes.fetcher import Fetcher, FetchTask
-from trackers.support import process_info
+from trackers.support import machines, processes
 from trackers.values.device_copy import hold
 
 LAUNCH = "0123456789"
-HOST = process_info.host()
+HOST = machines.host()
 
 
 class Node:
@@ -106,7 +106,7 @@ def other(tmp_path: Path) -> Node:
 
 def carry(node: Node, where: str) -> Carrier:
     """Its carrier."""
-    plan = SamplingPlan(node=node.number, nodes=2, pid=os.getpid(), pid_start=process_info.process_start(os.getpid()))
+    plan = SamplingPlan(node=node.number, nodes=2, pid=os.getpid(), pid_start=processes.process_start(os.getpid()))
     task = CarryTask(store=where, every_s=0.0, main=0, ranks=4, plan=plan, sample=False)
     return Carrier(node.folder, task, lambda run, attempt: Quiet())
 

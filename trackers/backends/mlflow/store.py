@@ -22,7 +22,7 @@ from trackers.backends.shared.append_file import remove
 from trackers.backends.shared.directory import has_file_locks
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable, causes
 from trackers.formats import sqlite_address
-from trackers.support import process_info, sightings
+from trackers.support import machines, sightings
 from trackers.tracker import RunInfo
 
 HTTP_TIMEOUT_S = 30
@@ -195,7 +195,7 @@ def first_moment(uri: str) -> Iterator[None]:
         yield
         return
     lock = file.with_name(f"{file.name}.trackers-lock")
-    here = process_info.machine()
+    here = machines.machine()
     started = psutil.Process().create_time()
     me = f"{here.host} {os.getpid()} {started} {secrets.token_hex(4)} {here.boot_id} {here.pid_namespace}"
     deadline = time.monotonic() + LOCK_WAIT_S
@@ -250,7 +250,7 @@ def _is_old(path: Path) -> bool:
 def _is_gone(holder: str) -> bool:
     """Whether the process that made a lock was one of this machine and has died."""
     words = holder.split(" ")
-    here = process_info.machine()
+    here = machines.machine()
     if len(words) < 4 or words[0] != here.host or words[4:] not in ([], list(here[1:])):
         return False
     import psutil

@@ -19,7 +19,7 @@ from trackers.object_storage.addresses import is_address, is_local_directory, no
 from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
 from trackers.records import ALL_KINDS, Record
-from trackers.support import confined, process_info, run_requests
+from trackers.support import confined, machines, processes, run_requests
 from trackers.tracker import Cursor, RunInfo, State, Status
 
 INTERVAL_S = 5.0
@@ -167,4 +167,4 @@ class StorageTracker(StoragePrecheck):
             )
         except (OSError, *UNDECODABLE):
             return False
-        return process_info.is_here(holder) and process_info.alive(holder.pid, holder.pid_start)
+        return machines.is_here(holder) and processes.alive(holder.pid, holder.pid_start)

@@ -40,7 +40,7 @@ from typing import Any, NamedTuple, NoReturn
 from trackers.backends.wandb import datastore_writer, precheck, private_names, system_metrics
 from trackers.backends.wandb.history_rows import DestinationRow, destination_row
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
-from trackers.support import process_info, run_requests
+from trackers.support import machines, processes, run_requests
 from trackers.support.confined import local
 from trackers.support.failpoints import failpoint
 from trackers.tracker import RunInfo
@@ -122,7 +122,7 @@ def same_host(info: RunInfo) -> bool:
 
 def trains_here(info: RunInfo) -> bool:
     """Whether training runs now, on this machine, and the run isn't a foreign one."""
-    return not info.foreign and process_info.is_here(info) and process_info.alive(info.pid, info.pid_start)
+    return not info.foreign and machines.is_here(info) and processes.alive(info.pid, info.pid_start)
 
 
 def _relative(info: RunInfo) -> str:

@@ -227,7 +227,7 @@ def _pass_on(command: Sequence[str], log: IO[bytes]) -> int:
 
 def _copy(child: subprocess.Popen[bytes], output: IO[bytes], log: IO[bytes]) -> None:
     """Pass the output on and into the log, until its end; the loss of one of the two doesn't hold up the other."""
-    from trackers.support.process_info import readable
+    from trackers.support.descriptors import readable
 
     targets = {"standard output": sys.stdout.fileno(), "the log": log.fileno()}
     ended = 0.0

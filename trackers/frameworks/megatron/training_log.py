@@ -37,7 +37,7 @@ from trackers.instruments.plan import LoopPlan
 from trackers.instruments.timers import Timers, cuda_in_use
 from trackers.metrics import checkpoint_keys
 from trackers.reductions import Mean, Reduction
-from trackers.support import process_info
+from trackers.support import launcher
 from trackers.support.interruption import pass_on
 from trackers.training.init import init as begin
 from trackers.training.measuring import Measuring
@@ -135,7 +135,7 @@ class MegatronLog:
         train_iters, global_batch_size, start = map(int, (train_iters, global_batch_size, start_iteration or 0))
         self.run = run
         self.config = config
-        self.ranks = process_info.world_size()
+        self.ranks = launcher.world_size()
         self.say: Callable[[str], None] = getattr(getattr(run, "_recorder", None), "problem", lambda text: None)
         self._iterations = train_iters
         self._batch_size, self._tokens_each = global_batch_size, seq_length
@@ -175,18 +175,18 @@ class MegatronLog:
         self._straggler = straggler
         tells = straggler.enabled and self.ranks > 1
         self._traced = Timers(0, say=self.say)
-        self.straggler_timer = StragglerTimer(tells, self._traced, process_info.rank(), self.ranks)
+        self.straggler_timer = StragglerTimer(tells, self._traced, launcher.rank(), self.ranks)
         self._traces = self._traced.interval()
         self._gpu = own_gpu(self.say) if config.log_energy or tells else None
         together_ranks = self.ranks if together else 1
         self._energy = RunEnergy(self.say, self._gpu, ranks=together_ranks) if config.log_energy else None
         self._losses = Losses(self.say)
         self._skipped = 0
-        prints = process_info.rank() == self.ranks - 1
+        prints = launcher.rank() == self.ranks - 1
         self._write = (write or _print) if prints else (lambda text: None)
         self._reports = StragglerReports(self.say)
         self.timers = MegatronTimers(
-            run.timers, self._traced if tells else None, config.timing_log_option, rank=process_info.rank(),
+            run.timers, self._traced if tells else None, config.timing_log_option, rank=launcher.rank(),
             ranks=self.ranks, reports=self._reports, log=lambda values, step: run.log(values, step=step),
             write=self._write, say=self.say,
         )  # fmt: skip
@@ -354,7 +354,7 @@ class MegatronLog:
             lines.append(
                 "the throughput in TFLOP/s isn't known: give start flops_per_step=, or flops_per_token= and seq_length="
             )
-        for text in lines if process_info.rank() == self.ranks - 1 else ():
+        for text in lines if launcher.rank() == self.ranks - 1 else ():
             self.say(f"megatron: {text}")
 
     def _scalar(self, name: str, value: Any) -> Any:
@@ -566,7 +566,7 @@ class MegatronLog:
     def _report_memory(self, iteration: int) -> None:
         values = MemoryReader(self.config.memory_keys, self.say).values()
         figures = [f"{name.removeprefix(PREFIX)}: {value}" for name, value in values.items()]
-        head = f"[Rank {process_info.rank()}] (after {iteration} iterations) memory (GB)"
+        head = f"[Rank {launcher.rank()}] (after {iteration} iterations) memory (GB)"
         self._print([line.SEPARATOR.join([head, *figures])])
 
     def _print(self, lines: Sequence[str]) -> None:
@@ -739,7 +739,7 @@ def start(
     bound = inspect.signature(MegatronLog.__init__).bind(None, None, config, **arguments)
     _check_told(bound.arguments.get("training", {}))
     check_arguments(arguments)
-    if process_info.rank() == 0:
+    if launcher.rank() == 0:
         config.prepare()
     names = [*config.trackers(), *(trackers.split(",") if isinstance(trackers, str) else trackers or ())]
     chosen = list(dict.fromkeys(name.strip() for name in names if name.strip()))
@@ -755,7 +755,7 @@ def start(
     except BaseException:
         run.finish(exit_code=1)
         raise
-    if process_info.rank() == 0:
+    if launcher.rank() == 0:
         try:
             config.save(dict(run.config))
         except OSError as error:

@@ -49,7 +49,7 @@ from trackers.records import (
     merge,
     name_floats,
 )
-from trackers.support import confined, process_info
+from trackers.support import confined, machines, processes
 from trackers.support.redaction import LineMask
 
 SHOWN = 3
@@ -365,7 +365,7 @@ class _Writers:
 
     @functools.cached_property
     def _open(self) -> set[str] | None:
-        return process_info.open_files()
+        return processes.open_files()
 
     def writes(self, path: Path, host: str, last: float, sampled: bool) -> bool:
         """Whether somebody may still write a file.
@@ -375,7 +375,7 @@ class _Writers:
                 where none has one. sampled: it has samples.
         """
         stat = path.stat()
-        if host == process_info.host() and os.geteuid() in (0, stat.st_uid) and self._open is not None:
+        if host == machines.host() and os.geteuid() in (0, stat.st_uid) and self._open is not None:
             return os.path.realpath(path) in self._open
         written = min(stat.st_mtime, last or stat.st_mtime)  # a copy is younger than what it has
         return time.time() - written < (SILENT_S if sampled else SILENT_UNSAMPLED_S)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trackers.journal.detached_helper import DetachedHelper
-from trackers.support import process_info
+from trackers.support import descriptors, processes
 from trackers.support.clock import monotonic
 from trackers.support.interruption import pass_on, suppress
 
@@ -47,7 +47,7 @@ class AgentRelay(DetachedHelper):
         """Wait up to :data:`NAME_S` for the agent to send the relay's pid."""
         until = self._asked_at + NAME_S
         while not self.pid and self._line is not None and (remaining_s := until - monotonic()) > 0:
-            process_info.readable(self._line.number, remaining_s)
+            descriptors.readable(self._line.number, remaining_s)
             self._receive()
 
     def _exit_code(self) -> int | None:
@@ -57,7 +57,7 @@ class AgentRelay(DetachedHelper):
         now = monotonic()
         if not self.pid:
             return 1 if self._line is None or self._is_named or now - self._asked_at > ANSWER_S else None
-        if process_info.alive(self.pid, self._start):
+        if processes.alive(self.pid, self._start):
             return None
         self._gone_at = self._gone_at or now
         return 0 if self._line is None or now - self._gone_at > EXIT_CODE_S else None

@@ -21,7 +21,7 @@ from trackers.relay.agent.client import AgentRelay
 from trackers.relay.agent.start import Starter, fork_job
 from trackers.relay.agent.turns import COMES_S, PATIENCE_S, Turns
 from trackers.relay.parts.plans import RelayPlan, arguments
-from trackers.support import process_info
+from trackers.support import processes
 
 LOOK_S = 0.2
 """Interval between requests to the agent, in seconds."""
@@ -49,7 +49,7 @@ def hand_over(run: RunDirectory, plan: RelayPlan, turns: Turns, line: int, goes_
         relay = client.fork_relay(turns.name, job, passed)
         silent_s = silent_s + time.monotonic() - asked if relay is None else 0.0
         if relay is not None and _has_begun(relay):
-            detached_helper.say_name(line, relay.pid, process_info.process_start(relay.pid))
+            detached_helper.say_name(line, relay.pid, processes.process_start(relay.pid))
             return True
         time.sleep(LOOK_S * random.uniform(0.5, 1.0))
     return False

@@ -25,7 +25,7 @@ from trackers.journal.detached_helper import CODE, NAME
 from trackers.journal.forked_helper import Forked
 from trackers.relay.agent.client import DESCRIPTORS
 from trackers.relay.agent.listener import TAKEN, Listener
-from trackers.support import process_info
+from trackers.support import processes
 
 REQUEST_BYTES = 1 << 20
 PATIENCE_S = 1.0
@@ -92,7 +92,7 @@ class Relays:
             line.sendall(NAME.pack(0, 0.0))
             raise
         self._lines[relay] = line
-        line.sendall(NAME.pack(relay.pid, process_info.process_start(relay.pid)))
+        line.sendall(NAME.pack(relay.pid, processes.process_start(relay.pid)))
 
     def reap(self) -> bool:
         """Send the exit codes of relays that have ended; returns whether there are any."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trackers.relay.agent import endpoint
 from trackers.relay.agent.client import BUSY, READY
-from trackers.support import process_info
+from trackers.support import descriptors, processes
 
 ANSWER_S = 15.0
 """Time after which an agent that listens and doesn't answer is killed, in seconds."""
@@ -42,13 +42,13 @@ def end_hung(folder: int, directory: str, name: str) -> bool:
 
 
 def _kill(pid: int, directory: str, name: str) -> bool:
-    pidfd = process_info.open_pidfd(pid) if pid else -1
+    pidfd = processes.open_pidfd(pid) if pid else -1
     if pidfd < 0:
         return False
     try:
         if _is_agent(pid, directory, name):  # not another process that has its pid now
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        return process_info.readable(pidfd, END_S)
+        return descriptors.readable(pidfd, END_S)
     except OSError:
         return False
     finally:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from trackers.support import process_info
+from trackers.support import machines
 
 ENDED, NEW, GROWN = 0, 1, 2
 """Urgency of a delivery: its run has ended; it hasn't worked yet; there are new records."""
@@ -30,7 +30,7 @@ LATE_S = 60.0
 
 def default_slots() -> int:
     """Number of slots of this machine, unless set."""
-    return max(LEAST, process_info.processors())
+    return max(LEAST, machines.processors())
 
 
 @dataclasses.dataclass(eq=False)

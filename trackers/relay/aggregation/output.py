@@ -25,7 +25,7 @@ from trackers.journal.stream import StreamReader, StreamWriter
 from trackers.ranks.nodes import ArrivalsReader
 from trackers.records import Define, Finish, Metrics, RankRow, Record, Start, Summary
 from trackers.relay.aggregation.window import StepRanges, StreamColumns, WindowRow
-from trackers.support import process_info
+from trackers.support import machines, processes
 from trackers.support.failpoints import failpoint
 
 BLOCK = 500
@@ -153,9 +153,9 @@ class RankFile:
         if self._finish is not None:
             return FAILED if self._finish.status == "failed" else FINISHED
         start = self.start
-        if start is None or not process_info.is_here(start):
+        if start is None or not machines.is_here(start):
             return UNSEEN
-        if not process_info.alive(start.pid, start.pid_start):
+        if not processes.alive(start.pid, start.pid_start):
             return DEAD
         return STOPPED if _is_stopped(start.pid) else ALIVE
 
@@ -203,7 +203,7 @@ class RankFile:
 
 def _is_stopped(pid: int) -> bool:
     try:
-        text = Path(f"/proc/{process_info.number_in_proc(pid)}/stat").read_text()
+        text = Path(f"/proc/{processes.number_in_proc(pid)}/stat").read_text()
         return text[text.rindex(")") + 2] in "Tt"
     except (OSError, ValueError, IndexError):
         return False
@@ -322,7 +322,7 @@ class Reduced:
         return True
 
     def _start(self, time: float) -> bytes:
-        return records.encode(Start(time=time, attempt=self._attempt, host=process_info.host(), pid=os.getpid()))
+        return records.encode(Start(time=time, attempt=self._attempt, host=machines.host(), pid=os.getpid()))
 
     def results(self) -> list[Any]:
         """Every record in the stream of results."""

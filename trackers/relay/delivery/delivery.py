@@ -36,7 +36,7 @@ from trackers.relay.delivery.cursor_file import is_outdated
 from trackers.relay.delivery.cursor_file import read_account as read_account
 from trackers.relay.delivery.merge_order import Order, Position
 from trackers.relay.delivery.pace import BeginPace, Pace
-from trackers.support import client_versions, confined, process_info
+from trackers.support import client_versions, confined, processes
 from trackers.support.failpoints import failpoint
 from trackers.support.redaction import mask_source
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker, Verified
@@ -301,7 +301,7 @@ class Delivery:
         if self._restarts and time.monotonic() - self._opened > QUIET_S:
             self._recovered()
         if self._alone and self._burst >= BURST_RECORDS:  # not training's memory
-            process_info.give_back_memory()
+            processes.give_back_memory()
             self._burst = 0
         self._idle_s = min(self._idle_s * 1.5, IDLE_S[1])
         return self._idle_s

@@ -21,7 +21,7 @@ import struct
 import time
 from collections.abc import Iterator
 
-from trackers.support import process_info
+from trackers.support import machines
 from trackers.support.runtime_directory import directory, open_directory
 
 STATE = struct.Struct("<4d")
@@ -63,7 +63,7 @@ class Pace:
     most_gap_s = GAP_S[1]
 
     def __init__(self, tracker: str, address: str) -> None:
-        key = f"{tracker} {address} {process_info.boot_id()}".encode("utf-8", "surrogateescape")
+        key = f"{tracker} {address} {machines.boot_id()}".encode("utf-8", "surrogateescape")
         self._name = f"{self.kind}-{hashlib.sha256(key).hexdigest()[:16]}"
         self._granted_at = 0.0
         self._fd = -1

@@ -38,8 +38,8 @@ from trackers.records import RankRow, Start
 from trackers.relay.nodes import sent
 from trackers.relay.nodes.link import NetworkTransport
 from trackers.relay.parts.plans import arguments
-from trackers.support import confined, process_info, run_requests
-from trackers.support.process_info import readable
+from trackers.support import confined, machines, processes, run_requests
+from trackers.support.descriptors import readable
 
 TURN_S = 0.5
 """Pause between checks whether the ranks have ended, in seconds."""
@@ -264,7 +264,7 @@ class Carrier:
         for name, path in launch.rank_streams(self._folder).items():
             if path.parent == self._folder and self._is_local(str(name), path) and find_finish(path) is None:
                 start = _read_start(path)
-                if start is not None and process_info.alive(start.pid, start.pid_start):
+                if start is not None and processes.alive(start.pid, start.pid_start):
                     return False
         return True
 
@@ -389,7 +389,7 @@ class Carrier:
             start = _read_start(path)
             if start is None:
                 return False
-            self._local_streams[name] = process_info.is_here(start)
+            self._local_streams[name] = machines.is_here(start)
         return self._local_streams[name]
 
     def _speak(self) -> None:
@@ -411,7 +411,7 @@ class Carrier:
             self._helper_messages += [message.text for message in self._messages.read()]
             del self._helper_messages[: -nodes.MOST_SAID]
         news = NodeNews(
-            host=process_info.host(), told=told, ahead_s=round(self._clock.ahead_s, 3),
+            host=machines.host(), told=told, ahead_s=round(self._clock.ahead_s, 3),
             within_s=round(self._clock.within_s, 3) if self._clock.count else None, done=done,
             said=self._helper_messages,
         )  # fmt: skip
@@ -445,7 +445,7 @@ def carry(folder: Path, task: CarryTask, collect: Callable[[RunDirectory, int], 
     first_ended = False
     printed = ""
     while True:
-        first_ended = first_ended or _has_rung(task.bell) or not process_info.alive(task.plan.pid, task.plan.pid_start)
+        first_ended = first_ended or _has_rung(task.bell) or not processes.alive(task.plan.pid, task.plan.pid_start)
         if first_ended and carrier.has_ended():
             break
         carrier.step()

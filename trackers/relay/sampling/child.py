@@ -27,8 +27,8 @@ from trackers.ranks import launch
 from trackers.relay.parts.helper import Helper, avoided_by, how_it_died
 from trackers.relay.parts.part import TRAINING, Beside, RelayMoment, RelayPart
 from trackers.relay.parts.plans import arguments
-from trackers.support import confined, process_info
-from trackers.support.process_info import readable
+from trackers.support import confined, processes
+from trackers.support.descriptors import readable
 
 CLAIM_S = 0.5
 """Pause between checks for the main rank's entry, in seconds."""
@@ -100,7 +100,7 @@ def _find_run(folder: Path, plan: SamplingPlan) -> tuple[RunDirectory, int] | No
 
 
 def _trains(plan: SamplingPlan) -> bool:
-    return process_info.alive(plan.pid, plan.pid_start)
+    return processes.alive(plan.pid, plan.pid_start)
 
 
 def _has_ended(run: RunDirectory, stream: Path, attempt: int) -> bool:

@@ -21,8 +21,9 @@ from trackers.journal.messages import Messages
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter, find_finish, tail
 from trackers.records import Environment, Metrics, Start, Text
-from trackers.support import confined, process_info
-from trackers.support.process_info import readable
+from trackers.support import confined, machines
+from trackers.support.clock import Clock
+from trackers.support.descriptors import readable
 
 WRITER = "sampler"
 """The kind of stream that samples are in: ``sampler-<node>.<attempt>``."""
@@ -90,7 +91,7 @@ class Samples:
         self.plan = plan
         self.run = run
         self._messages = messages
-        self._clock = process_info.Clock()
+        self._clock = Clock()
         self._clock.offset -= plan.ahead_s
         self._rank = run.stream(StreamName("rank", 0, plan.attempt))
         self._before_j = energy_before(run, plan.node)
@@ -98,7 +99,7 @@ class Samples:
         self._sampling: Sampling | None = None
         if not os.fstat(self._writer.fd).st_size:
             start = Start(
-                time=self._clock.now(), attempt=plan.attempt, node=plan.node, host=process_info.host(), pid=os.getpid()
+                time=self._clock.now(), attempt=plan.attempt, node=plan.node, host=machines.host(), pid=os.getpid()
             )
             self._writer.write(records.encode(start))
         self.beat(BEGUN)

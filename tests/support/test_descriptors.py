@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 
-from trackers.support.process_info import readable
+from trackers.support.descriptors import readable
 
 
 def test_descriptors_beyond_1024_can_be_waited_for() -> None:

@@ -1,0 +1,43 @@
+"""Which script this process runs, and for whom."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+
+from trackers.support.interruption import pass_on
+
+
+def user() -> str:
+    """The user's name; "" where the system knows none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError) as error:
+        pass_on(error)
+        return ""
+
+
+def program() -> tuple[str, list[str]]:
+    """The training script (absolute where it is a file) and its arguments; ``-m package`` as such.
+
+    Of an archive or a directory that Python was given (``python app.pyz``) it is that.
+    """
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name == "__main__":
+        return os.path.abspath(sys.argv[0]), list(sys.argv[1:])
+    if spec is not None and spec.name:
+        name = spec.name.removesuffix(".__main__")
+        return f"-m {name}", list(sys.argv[1:])
+    path = getattr(main, "__file__", None)
+    if path and not path.startswith("<"):  # <stdin>
+        return os.path.abspath(path), list(sys.argv[1:])
+    return ("<notebook>" if in_notebook() else "<python>"), []
+
+
+def in_notebook() -> bool:
+    """Runs inside a Jupyter kernel."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and "IPKernelApp" in getattr(shell, "config", {})
