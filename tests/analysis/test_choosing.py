@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trackers.analysis import choosing
-from trackers.analysis.compare import best_of
+from trackers.analysis.figures import best_of
 from trackers.analysis.run_stats import MetricStats, ResourceUse, RunStats
 from trackers.analysis.tables import TextTable
 from trackers.benchmark.speed import Speed

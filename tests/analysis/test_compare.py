@@ -22,7 +22,8 @@ import trackers
 from tests import ROOT
 from tests.analysis.support import T0, write_run
 from trackers.analysis import tables
-from trackers.analysis.compare import compare_runs, efficiency, speedup
+from trackers.analysis.compare import compare_runs
+from trackers.analysis.figures import efficiency, speedup
 from trackers.analysis.tables import TextTable
 from trackers.cli.app import app
 from trackers.errors import MissingPackage, NotFound, UsageError

@@ -21,7 +21,8 @@ from tests.analysis.support import T0
 from tests.helpers import Driver, run_info, stream
 from trackers import records
 from trackers.analysis import sessions
-from trackers.analysis.compare import Comparison, compare_runs
+from trackers.analysis.compare import compare_runs
+from trackers.analysis.comparison import Comparison
 from trackers.analysis.curves import open_runs
 from trackers.analysis.report import measured_results
 from trackers.analysis.sql import sql

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from trackers.agents.answers import BUDGET, MOST_BUDGET, answer, page, plain, within
 from trackers.analysis import best as ranking
-from trackers.analysis import choosing, compare, diff, span_tree
+from trackers.analysis import choosing, compare, comparison, diff, span_tree
 from trackers.analysis.alert_list import alerts_of, of_records
 from trackers.analysis.collect import gather
 from trackers.analysis.curves import open_runs
@@ -88,7 +88,7 @@ class Tools:
             chosen = choosing.ordered(chosen, sort, choosing.figure, names, choosing.direction(chosen))
         else:
             chosen = sorted(chosen, key=lambda run: -run.created)
-        settings = compare.differing_settings([run.config for run in chosen])[:8]
+        settings = comparison.differing_settings([run.config for run in chosen])[:8]
         rows = [self._line(run, settings) for run in chosen]
         kept, left = page(rows, offset, limit, BUDGET, "runs")
         return answer({"count": len(chosen), "runs": kept}, left_out=left, notes=problems)

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from trackers import records
-from trackers.analysis.compare import differing_settings
+from trackers.analysis.comparison import differing_settings
 from trackers.analysis.run_stats import RunStats
 from trackers.errors import NotFound, UsageError
 from trackers.records import plain_name

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from trackers.analysis import compare
+from trackers.analysis import figures
 from trackers.analysis.best import FIELDS, SPEEDS, USES
-from trackers.analysis.compare import FIGURES
+from trackers.analysis.figures import FIGURES
 from trackers.analysis.run_stats import RunStats
 from trackers.analysis.tables import TextTable
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
@@ -24,7 +24,7 @@ from trackers.records import final_name, plain_name
 T = TypeVar("T")
 
 STATUSES = ("running", "finished", "failed", "crashed", "preempted", "stopped")
-_NAMES = {title: name for name, title in compare.TITLES.items()}
+_NAMES = {title: name for name, title in figures.TITLES.items()}
 
 
 def of_status(runs: Sequence[T], statuses: str, status: Callable[[T], str]) -> list[T]:
@@ -217,7 +217,7 @@ def direction(runs: Sequence[RunStats]) -> Callable[[str], str | None]:
 def better(name: str, of_metric: Callable[[str], str | None] = roles.direction) -> str | None:
     """Whether small ("min") or large ("max") values of a figure are better; None where neither are."""
     if name in (*FIELDS, *SPEEDS, *USES) or name.startswith("config."):
-        return compare.better(name)
+        return figures.better(name)
     return of_metric(plain_name(name.removesuffix(" last").removesuffix(" best")))
 
 
@@ -228,7 +228,7 @@ def figure_name(word: str) -> str:
 
 def titled(name: str) -> str:
     """The header of a figure's column."""
-    return compare.TITLES.get(name, name)
+    return figures.TITLES.get(name, name)
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from trackers.analysis import choosing
 from trackers.analysis.best import Ranked, best
 from trackers.analysis.collect import gather
-from trackers.analysis.compare import SHOWN_SETTINGS
+from trackers.analysis.comparison import SHOWN_SETTINGS
 from trackers.analysis.tables import TextTable, html_table
 from trackers.readers import helpers
 from trackers.readers.journal import JournalReader

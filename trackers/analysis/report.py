@@ -9,18 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trackers.analysis import report_media, sessions
 from trackers.analysis.benchmark_results import TOLERANCE, Result
-from trackers.analysis.compare import (
-    FEW_RUNS,
-    WORK,
-    Comparison,
-    a_line_each,
-    best_of,
-    compare,
-    differing_settings,
-    headline,
-    side_by_side,
-    work,
-)
+from trackers.analysis.comparability import WORK, work
+from trackers.analysis.compare import compare
+from trackers.analysis.comparison import FEW_RUNS, Comparison, a_line_each, differing_settings, side_by_side
+from trackers.analysis.figures import best_of
+from trackers.analysis.groups import headline
 from trackers.analysis.run_stats import RunStats
 from trackers.analysis.statistics import deviation, mean
 from trackers.analysis.tables import TextTable, escape_markdown, fitting_time, format_value, plain, render

@@ -11,7 +11,7 @@ from typing import Any
 
 from trackers import records
 from trackers.analysis import choosing
-from trackers.analysis.compare import best_of
+from trackers.analysis.figures import best_of
 from trackers.analysis.run_list import LONGEST, Overview, RunLine, Standing, glance
 from trackers.analysis.tables import TextTable, format_age, format_size
 from trackers.errors import TrackersError

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trackers.analysis.compare import comparability_warnings, efficiency, speedup
+from trackers.analysis.comparability import comparability_warnings
+from trackers.analysis.figures import efficiency, speedup
 from trackers.analysis.run_stats import RunStats, facts
 from trackers.analysis.statistics import durations, mean, weighted
 from trackers.analysis.tables import MISSING, format_value, plain

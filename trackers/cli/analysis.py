@@ -37,8 +37,9 @@ from trackers.cli.common import (
 from trackers.cli.roots import runs_root
 
 if TYPE_CHECKING:
-    from trackers.analysis.compare import Comparison, Group, Groups
+    from trackers.analysis.comparison import Comparison
     from trackers.analysis.diff import Difference, Provenance
+    from trackers.analysis.groups import Group, Groups
     from trackers.analysis.run_stats import RunStats
     from trackers.analysis.tables import TextTable
 
@@ -101,7 +102,7 @@ def compare(
 
     Example: trackers compare baseline wider --keys "val_*"; trackers compare digits --by config.lr --sort val_loss
     """
-    from trackers.analysis.compare import FIGURES
+    from trackers.analysis.figures import FIGURES
     from trackers.errors import UsageError
 
     form = _known_form(form, as_json)
@@ -181,19 +182,20 @@ def _warn(problems: Iterable[str], warnings: Iterable[str]) -> None:
 
 
 def _print_comparison(options: _CompareOptions, form: str) -> None:
-    from trackers.analysis import compare as work
+    from trackers.analysis.compare import compare
+    from trackers.analysis.comparison import FEW_RUNS, by_run
     from trackers.analysis.tables import render
 
     runs, problems = _gathered(options)
-    comparison = work.compare(runs, _keys(options, runs), baseline=options.baseline or None)
+    comparison = compare(runs, _keys(options, runs), baseline=options.baseline or None)
     _warn(problems, comparison.warnings)
     if form == "json":
         print(json.dumps(comparison.to_dict(), indent=2, allow_nan=False))
     elif form == "csv":
-        print(render(work.by_run(comparison), form), end="")
+        print(render(by_run(comparison), form), end="")
     else:
         table, remarks = _compared(options, runs, comparison)
-        print_table(table, form, parts=len(comparison.runs) <= work.FEW_RUNS)
+        print_table(table, form, parts=len(comparison.runs) <= FEW_RUNS)
         for text in remarks:
             print(f"trackers: {printable(text, 4096)}", file=sys.stderr)
 
@@ -203,26 +205,26 @@ def _compared(
 ) -> tuple[TextTable, list[str]]:
     """The table of a comparison, and what it doesn't show."""
     from trackers.analysis import choosing
-    from trackers.analysis import compare as work
+    from trackers.analysis.comparison import FEW_RUNS, SHOWN_KEYS, a_line_each, chosen_settings, remarks, side_by_side
+    from trackers.analysis.figures import FIGURES
+    from trackers.analysis.groups import headline
 
     everything = options.keys or options.columns
-    keys = comparison.keys if everything else comparison.keys[: work.SHOWN_KEYS]
-    settings = work.chosen_settings(comparison, ["*"] if options.columns and not options.settings else options.settings)
-    if len(comparison.runs) <= work.FEW_RUNS:
-        table = work.side_by_side(comparison, keys, settings, options.figures or work.FIGURES)
+    keys = comparison.keys if everything else comparison.keys[:SHOWN_KEYS]
+    settings = chosen_settings(comparison, ["*"] if options.columns and not options.settings else options.settings)
+    if len(comparison.runs) <= FEW_RUNS:
+        table = side_by_side(comparison, keys, settings, options.figures or FIGURES)
         table = choosing.rows_of(table, options.columns) if options.columns else table
     else:
-        headlines = {
-            key: options.figures[0] if options.figures else work.headline(runs, key) for key in comparison.keys
-        }
-        table = work.a_line_each(comparison, keys, settings, headlines)
+        headlines = {key: options.figures[0] if options.figures else headline(runs, key) for key in comparison.keys}
+        table = a_line_each(comparison, keys, settings, headlines)
         table.spare = choosing.removable_columns(table.headers, options.sort)
         table = choosing.of_table(table, options.columns) if options.columns else table
-    return table, [] if options.columns else list(work.remarks(comparison, keys, settings))
+    return table, [] if options.columns else list(remarks(comparison, keys, settings))
 
 
 def _show_groups(options: _CompareOptions, form: str) -> None:
-    from trackers.analysis import compare as work
+    from trackers.analysis.groups import by_group
 
     groups, problems, warnings = _groups(options)
     _warn(problems, warnings)
@@ -234,7 +236,7 @@ def _show_groups(options: _CompareOptions, form: str) -> None:
         print(json.dumps(name_floats(msgspec.to_builtins(groups)), indent=2, allow_nan=False))
         return
     if form == "csv":
-        print_table(work.by_group(groups, list(groups.figures), apart=True), form)
+        print_table(by_group(groups, list(groups.figures), apart=True), form)
         return
     wide, narrow = _summed_up(options, groups)
     print_table(wide, form, narrower=narrow)
@@ -243,13 +245,16 @@ def _show_groups(options: _CompareOptions, form: str) -> None:
 def _groups(options: _CompareOptions) -> tuple[Groups, list[str], list[str]]:
     """The groups in order, why runs are left out, and what makes them unfair."""
     from trackers.analysis import choosing
-    from trackers.analysis import compare as work
+    from trackers.analysis.comparability import comparability_warnings
+    from trackers.analysis.compare import chosen_keys
+    from trackers.analysis.figures import SPEEDS
+    from trackers.analysis.groups import by
 
     runs, problems = _gathered(options)
-    keys = work.chosen_keys(runs, _keys(options, runs))
-    groups = work.by(runs, options.by, keys, options.figures[0] if options.figures else None)
+    keys = chosen_keys(runs, _keys(options, runs))
+    groups = by(runs, options.by, keys, options.figures[0] if options.figures else None)
     if options.sort:
-        known = [options.by, "n", *keys, *work.SPEEDS]
+        known = [options.by, "n", *keys, *SPEEDS]
 
         def value(group: Group, name: str) -> Any:
             spreads = {**group.metrics, **group.speed}
@@ -261,31 +266,33 @@ def _groups(options: _CompareOptions) -> tuple[Groups, list[str], list[str]]:
 
         groups.groups = choosing.ordered(groups.groups, options.sort, value, lambda: known, direction)
     groups.groups = groups.groups[: options.most]
-    return groups, problems, work.comparability_warnings(runs)  # groups have no speed-up
+    return groups, problems, comparability_warnings(runs)  # groups have no speed-up
 
 
 def _summed_up(options: _CompareOptions, groups: Groups) -> tuple[TextTable, TextTable]:
     """The table of the groups with intervals, and without."""
     from trackers.analysis import choosing
-    from trackers.analysis import compare as work
+    from trackers.analysis.comparison import SHOWN_KEYS
+    from trackers.analysis.groups import by_group
 
     keys = list(groups.figures)
-    keys = keys if options.keys or options.columns else keys[: work.SHOWN_KEYS]
-    tables = [work.by_group(groups, keys, interval=interval) for interval in (True, False)]
+    keys = keys if options.keys or options.columns else keys[:SHOWN_KEYS]
+    tables = [by_group(groups, keys, interval=interval) for interval in (True, False)]
     if options.columns:
         tables = [choosing.of_table(table, options.columns) for table in tables]
     return tables[0], tables[1]
 
 
 def _watched(options: _CompareOptions) -> str:
-    from trackers.analysis import compare as work
+    from trackers.analysis.compare import compare
+    from trackers.analysis.comparison import FEW_RUNS
 
     if options.by:
         wide, narrow = _summed_up(options, _groups(options)[0])
         return terminal_table(wide, narrower=narrow)[0]
     runs, _ = _gathered(options)
-    comparison = work.compare(runs, _keys(options, runs), baseline=options.baseline or None)
-    return terminal_table(_compared(options, runs, comparison)[0], parts=len(comparison.runs) <= work.FEW_RUNS)[0]
+    comparison = compare(runs, _keys(options, runs), baseline=options.baseline or None)
+    return terminal_table(_compared(options, runs, comparison)[0], parts=len(comparison.runs) <= FEW_RUNS)[0]
 
 
 def _split_words(text: str) -> list[str]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from trackers.analysis import compare, gpu_report
+from trackers.analysis import gpu_report
 from trackers.analysis.benchmark_results import Result
 from trackers.analysis.curves import X_AXES, PlottedRun, matching_metrics
+from trackers.analysis.groups import labelled
 from trackers.analysis.tables import fitting_time, format_value
 from trackers.errors import NotFound, UsageError
 from trackers.metrics import roles
@@ -212,7 +213,7 @@ def grouped(runs: Sequence[PlottedRun], by: str) -> dict[str, list[PlottedRun]]:
     """Runs by seed, group, tag or setting, as ``compare --by`` has them."""
     groups: dict[str, list[PlottedRun]] = {}
     by_facts = {id(run.facts): run for run in runs}
-    for label, known in compare.labelled([run.facts for run in runs], by):
+    for label, known in labelled([run.facts for run in runs], by):
         groups.setdefault(label, []).append(by_facts[id(known)])
     return groups
 

@@ -15,7 +15,7 @@ import msgspec
 
 from trackers import records
 from trackers.analysis import span_tree
-from trackers.analysis.compare import best_of
+from trackers.analysis.figures import best_of
 from trackers.errors import UNDECODABLE, NotFound, TrackersError, UsageError
 from trackers.formats import gen_ai
 from trackers.formats.csv_cell import csv_cell
