@@ -199,6 +199,29 @@ def test_no_vendor_imports_another() -> None:
     assert wrong == []
 
 
+def test_no_module_changes_another_as_it_is_imported() -> None:
+    """What one needs of another is passed to it: what is assigned depends on who was imported before."""
+    wrong = []
+    for name, path in MODULES.items():
+        modules: set[str] = set()
+        for node in parsed()[path].body:
+            if isinstance(node, ast.Import):
+                modules |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                modules |= {
+                    alias.asname or alias.name for alias in node.names if f"{node.module}.{alias.name}" in MODULES
+                }
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            wrong += [
+                f"{name}: {ast.unparse(target)}"
+                for target in targets
+                if isinstance(target, ast.Attribute)
+                and isinstance(target.value, ast.Name)
+                and target.value.id in modules
+            ]
+    assert wrong == []
+
+
 def test_file_names_have_no_vendor() -> None:
     """The folder says which vendor it is."""
     repeated = [name for name in MODULES if (own := vendor(name)) and name.rpartition(".")[2].startswith(own[1] + "_")]

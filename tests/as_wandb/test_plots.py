@@ -189,7 +189,7 @@ def test_charts_are_drawn_the_same_each_time(
     """As a picture for trackers without charts; the same bytes again, so that a delivery can be repeated."""
     if library == "PIL":
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    store = media.MediaStore(tmp_path)
+    store = media.RunMedia(tmp_path)
     (item,) = DRAWN[name].items(store)
     info = RunInfo(id="r", name="r", project="p", directory=str(tmp_path))
     drawn = charts.picture(info, item)
@@ -202,7 +202,7 @@ def test_chart_that_isnt_known_or_lacks_its_columns_has_no_picture(tmp_path: Pat
     """The table is kept all the same."""
     info = RunInfo(id="r", name="r", project="p", directory=str(tmp_path))
     for chart in (plots.plot_table("me/mine", TABLE, {"x": "a"}), plots.line(TABLE, "nothing", "b"), TABLE):
-        (item,) = chart.items(media.MediaStore(tmp_path))
+        (item,) = chart.items(media.RunMedia(tmp_path))
         assert charts.picture(info, item) is None
 
 
@@ -261,7 +261,7 @@ def test_box_equals_that_of_the_real_wandb() -> None:
 
 def chart_records(info: RunInfo) -> list[Record]:
     """Two rows, each with a chart and a number."""
-    store = media.MediaStore(Path(info.directory))
+    store = media.RunMedia(Path(info.directory))
     given: list[Record] = []
     for step in (1, 2):
         given.append(media.record("eval/line", plots.line(TABLE, "a", "b", title="L"), step, T0 + step, store))
@@ -310,7 +310,7 @@ def test_trackio_shows_a_chart_as_a_picture_and_keeps_objects(tmp_path: Path) ->
     """Beside the table; what trackio can't show is a file of the run that the row names."""
     place = Path(os.environ["TRACKIO_DIR"])
     info = run_info(tmp_path / "run")
-    store = media.MediaStore(Path(info.directory))
+    store = media.RunMedia(Path(info.directory))
     cloud = media.record("cloud", media.Object3D(np.zeros((2, 3))), 3, T0 + 3, store)
     records = [*chart_records(info), *stream([cloud], first_seq=5)]
     Driver(TrackioTracker, info).deliver(records)

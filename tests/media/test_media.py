@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from trackers import media, records
 from trackers.errors import UsageError
-from trackers.media import Audio, Histogram, Html, Image, MediaStore, Table, Video, as_media, is_media
+from trackers.media import Audio, Histogram, Html, Image, RunMedia, Table, Video, as_media, is_media
 from trackers.media import image as image_module
 from trackers.media.image import Pixels
 
@@ -34,15 +34,15 @@ RNG = np.random.default_rng(7)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> MediaStore:
-    return MediaStore(tmp_path / "run", max_bytes=1 << 24)
+def store(tmp_path: Path) -> RunMedia:
+    return RunMedia(tmp_path / "run", max_bytes=1 << 24)
 
 
-def content(store: MediaStore, item: records.MediaFile) -> bytes:
+def content(store: RunMedia, item: records.MediaFile) -> bytes:
     return (store.directory / item.file).read_bytes()
 
 
-def pixels(store: MediaStore, value: Any) -> Any:
+def pixels(store: RunMedia, value: Any) -> Any:
     (item,) = value.items(store)
     array = np.load(store.directory / item.file, allow_pickle=False)
     if value.type == "image":
@@ -75,12 +75,12 @@ IN_RANGE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", IN_RANGE)
-def test_image_array_in_range_has_the_pixels_that_wandb_makes(name: str, store: MediaStore) -> None:
+def test_image_array_in_range_has_the_pixels_that_wandb_makes(name: str, store: RunMedia) -> None:
     """What lies in 0…255 gives, pixel by pixel, the picture that the real wandb.Image writes."""
     np.testing.assert_array_equal(pixels(store, Image(IN_RANGE[name])), wandb_pixels(IN_RANGE[name]))
 
 
-def test_image_without_normalizing_has_the_pixels_that_wandb_makes(store: MediaStore) -> None:
+def test_image_without_normalizing_has_the_pixels_that_wandb_makes(store: RunMedia) -> None:
     """``normalize=False`` leaves 0…1 as wandb 0.31 does: black."""
     array = RNG.uniform(0, 1, (5, 7, 3))
     np.testing.assert_array_equal(pixels(store, Image(array, normalize=False)), wandb_pixels(array))
@@ -97,7 +97,7 @@ def test_image_without_normalizing_has_the_pixels_that_wandb_makes(store: MediaS
     ],
 )
 def test_values_beyond_255_are_scaled_and_that_is_said(
-    array: Any, expected: Any, said: str, store: MediaStore, caplog: pytest.LogCaptureFixture,
+    array: Any, expected: Any, said: str, store: RunMedia, caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """16 bits and wide floats fill 0 to 255; a little beyond is clipped. Once each, one line."""
@@ -108,7 +108,7 @@ def test_values_beyond_255_are_scaled_and_that_is_said(
     assert said in caplog.messages[0]
 
 
-def test_image_has_wandbs_attributes(store: MediaStore, tmp_path: Path) -> None:
+def test_image_has_wandbs_attributes(store: RunMedia, tmp_path: Path) -> None:
     """``image`` is what is recorded, as Pillow has it; size, caption and the like under W&B's names."""
     array = RNG.integers(0, 255, (2, 3, 3), dtype=np.uint8)
     made = Image(array, caption="c", grouping=2)
@@ -137,7 +137,7 @@ def test_image_has_wandbs_attributes(store: MediaStore, tmp_path: Path) -> None:
         (np.array([[0.0, 1.0]], np.float16), [[0, 255]]),
     ],
 )
-def test_image_values_are_scaled_by_their_range(array: Any, expected: Any, store: MediaStore) -> None:
+def test_image_values_are_scaled_by_their_range(array: Any, expected: Any, store: RunMedia) -> None:
     """0…1 and -1…1 fill 0…255, everything else is clipped, NaN is black, bool is black or white."""
     assert pixels(store, Image(array)).tolist() == expected
     assert pixels(store, Image(torch.from_numpy(array))).tolist() == expected
@@ -159,7 +159,7 @@ def test_image_values_are_scaled_by_their_range(array: Any, expected: Any, store
     ],
 )
 def test_image_values_a_little_out_of_their_range(
-    array: Any, expected: Any, taken: str, store: MediaStore, caplog: pytest.LogCaptureFixture
+    array: Any, expected: Any, taken: str, store: RunMedia, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As resizing makes them: scaled by the range that they lead out of, and clipped; once it is said which."""
     image_module._assumed.clear()
@@ -173,7 +173,7 @@ def test_image_values_a_little_out_of_their_range(
 
 @pytest.mark.parametrize("low", [0.0, -1.0])
 @pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
-def test_resized_image_looks_as_before(mode: str, low: float, store: MediaStore) -> None:
+def test_resized_image_looks_as_before(mode: str, low: float, store: RunMedia) -> None:
     """Stripes, made larger: each pixel is what clipping first would give."""
     generator = torch.Generator().manual_seed(7)
     for number in range(20):
@@ -183,7 +183,7 @@ def test_resized_image_looks_as_before(mode: str, low: float, store: MediaStore)
         np.testing.assert_array_equal(pixels(store, Image(large)), pixels(store, Image(large.clamp(low, 1))))
 
 
-def test_image_channels_may_come_first_or_last(store: MediaStore) -> None:
+def test_image_channels_may_come_first_or_last(store: RunMedia) -> None:
     """Tensors are taken as channels first, arrays as channels last, and each the other way where only that fits."""
     array = RNG.integers(0, 256, (3, 5, 7), np.uint8)
     last = np.moveaxis(array, 0, -1)
@@ -203,7 +203,7 @@ def test_image_of_a_wrong_shape_is_an_error(value: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "CMYK", "I;16", "F"])
-def test_image_from_pillow_looks_the_same(mode: str, store: MediaStore) -> None:
+def test_image_from_pillow_looks_the_same(mode: str, store: RunMedia) -> None:
     """A Pillow image of any mode is kept so that it shows the same picture."""
     source = (
         PIL.Image.fromarray(RNG.integers(0, 256, (5, 7, 3), np.uint8))
@@ -223,7 +223,7 @@ def test_image_from_pillow_looks_the_same(mode: str, store: MediaStore) -> None:
     )
 
 
-def test_image_from_a_file_is_that_file(tmp_path: Path, store: MediaStore) -> None:
+def test_image_from_a_file_is_that_file(tmp_path: Path, store: RunMedia) -> None:
     """A path and the bytes of a file are kept byte for byte, with the size in pixels."""
     for suffix in ("png", "jpg", "gif"):
         path = tmp_path / f"picture.{suffix}"
@@ -238,7 +238,7 @@ def test_image_from_a_file_is_that_file(tmp_path: Path, store: MediaStore) -> No
         Image(b"nothing")
 
 
-def test_image_mode_and_file_type_are_kept(store: MediaStore) -> None:
+def test_image_mode_and_file_type_are_kept(store: RunMedia) -> None:
     """``mode`` converts as in wandb; ``file_type`` goes along for the encoder."""
     array = RNG.integers(0, 256, (5, 7, 3), np.uint8)
     value = Image(array, mode="L", file_type="jpg", grouping=3)
@@ -248,7 +248,7 @@ def test_image_mode_and_file_type_are_kept(store: MediaStore) -> None:
         Image(array, file_type="exe")
 
 
-def test_image_boxes_masks_and_classes_are_kept(store: MediaStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_image_boxes_masks_and_classes_are_kept(store: RunMedia, caplog: pytest.LogCaptureFixture) -> None:
     """Annotations survive as JSON, masks as files; what can't is named in a warning."""
     mask = RNG.integers(0, 3, (4, 4))
     box = {"position": {"minX": np.float32(0.5), "maxX": 1.0, "minY": 0, "maxY": 1}, "class_id": np.int64(1)}
@@ -269,7 +269,7 @@ def test_image_boxes_masks_and_classes_are_kept(store: MediaStore, caplog: pytes
     assert "boxes" in caplog.text
 
 
-def test_values_are_taken_as_they_were_when_made(store: MediaStore) -> None:
+def test_values_are_taken_as_they_were_when_made(store: RunMedia) -> None:
     """Changing an array, tensor, picture or figure afterwards changes nothing that is logged."""
     array = np.full((4, 4), 7, np.uint8)
     tensor = torch.full((4, 4), 7, dtype=torch.uint8)
@@ -288,7 +288,7 @@ def test_values_are_taken_as_they_were_when_made(store: MediaStore) -> None:
     assert histogram.items(store)[0].data["counts"] == [1, 2]
 
 
-def test_a_table_is_taken_as_it_is_when_logged(store: MediaStore) -> None:
+def test_a_table_is_taken_as_it_is_when_logged(store: RunMedia) -> None:
     """A record holds its rows; the table may grow and be logged again."""
     table = Table(columns=["text"])
     table.add_data(["a"])
@@ -299,7 +299,7 @@ def test_a_table_is_taken_as_it_is_when_logged(store: MediaStore) -> None:
     assert media.record("t", table, 2, 3.0, store).items[0].data["rows"] == [[["a", "b"]], ["later"]]
 
 
-def test_matplotlib_figure_is_drawn_at_once(store: MediaStore) -> None:
+def test_matplotlib_figure_is_drawn_at_once(store: RunMedia) -> None:
     """A figure, its axes, or a bare figure in ``log`` become the picture they showed then."""
     figure = matplotlib.figure.Figure(figsize=(2, 1), dpi=50)
     axes = figure.subplots()
@@ -315,7 +315,7 @@ def test_matplotlib_figure_is_drawn_at_once(store: MediaStore) -> None:
     assert isinstance(as_media(axes), Image)
 
 
-def test_pyplot_stands_for_its_current_figure(store: MediaStore) -> None:
+def test_pyplot_stands_for_its_current_figure(store: RunMedia) -> None:
     """``log({"plot": plt})`` is a picture, as in W&B."""
     import matplotlib.pyplot as plt
 
@@ -352,7 +352,7 @@ def test_pixels_make_the_npy_file_that_numpy_makes() -> None:
         ([1, 2, 3], 1, [1, 2, 3]),
     ],
 )
-def test_audio_samples_become_pcm(samples: Any, channels: int, expected: list[int], store: MediaStore) -> None:
+def test_audio_samples_become_pcm(samples: Any, channels: int, expected: list[int], store: RunMedia) -> None:
     """Samples of any type become a WAV file that the standard library reads back."""
     (item,) = Audio(samples, sample_rate=8000, caption="beep").items(store)
     with wave.open(io.BytesIO(content(store, item))) as sound:
@@ -361,7 +361,7 @@ def test_audio_samples_become_pcm(samples: Any, channels: int, expected: list[in
     assert (item.format, item.sample_rate, item.caption) == ("wav", 8000, "beep")
 
 
-def test_audio_channels_first_and_files(tmp_path: Path, store: MediaStore) -> None:
+def test_audio_channels_first_and_files(tmp_path: Path, store: RunMedia) -> None:
     """torch's channels x samples is understood; a file is kept as it is, with its rate."""
     (item,) = Audio(torch.zeros(2, 500), 8000).items(store)
     with wave.open(io.BytesIO(content(store, item))) as sound:
@@ -376,7 +376,7 @@ def test_audio_channels_first_and_files(tmp_path: Path, store: MediaStore) -> No
         Audio(np.zeros((2, 3, 4)), 8000)
 
 
-def test_video_arrays_are_frames_last_channel(store: MediaStore) -> None:
+def test_video_arrays_are_frames_last_channel(store: RunMedia) -> None:
     """Both layouts give frames x height x width x channels; grey becomes RGB; a batch is shown side by side."""
     first = RNG.integers(0, 256, (4, 3, 6, 8), np.uint8)
     last = np.moveaxis(first, 1, 3)
@@ -390,7 +390,7 @@ def test_video_arrays_are_frames_last_channel(store: MediaStore) -> None:
         Video(np.zeros((4, 6, 8)))
 
 
-def test_video_batch_is_laid_out_as_wandb_does(store: MediaStore) -> None:
+def test_video_batch_is_laid_out_as_wandb_does(store: RunMedia) -> None:
     """Five axes give the same frames as wandb's own layout."""
     import wandb
 
@@ -400,7 +400,7 @@ def test_video_batch_is_laid_out_as_wandb_does(store: MediaStore) -> None:
         np.testing.assert_array_equal(pixels(store, Video(frames)), theirs)
 
 
-def test_video_files_and_bytes_are_kept(tmp_path: Path, store: MediaStore) -> None:
+def test_video_files_and_bytes_are_kept(tmp_path: Path, store: RunMedia) -> None:
     """A file or its bytes are kept as they are; an unknown format is an error."""
     path = tmp_path / "v.mp4"
     path.write_bytes(b"not looked into")
@@ -422,7 +422,7 @@ FRAME = {"n": [1, 2], "x": [0.5, math.nan], "s": ["a", "b"], "t": [datetime.date
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
-def test_table_from_a_data_frame(make: Callable[[Any], Any], store: MediaStore) -> None:
+def test_table_from_a_data_frame(make: Callable[[Any], Any], store: RunMedia) -> None:
     """pandas and polars frames, wrapped or bare, give the same columns and plain cells."""
     frame = make(FRAME)
     for value in (Table(dataframe=frame), Table(data=frame), as_media(frame)):
@@ -434,7 +434,7 @@ def test_table_from_a_data_frame(make: Callable[[Any], Any], store: MediaStore) 
         }
 
 
-def test_table_cells_of_every_kind(store: MediaStore) -> None:
+def test_table_cells_of_every_kind(store: RunMedia) -> None:
     """Cells become JSON values that decode to themselves; media in cells say where their content lies."""
     row = [
         1, 2.5, "x", None, True, np.float32(0.5), np.int64(7), np.array([1, 2]), torch.tensor(3), math.inf,
@@ -455,7 +455,7 @@ def test_table_cells_of_every_kind(store: MediaStore) -> None:
         assert np.load(store.directory / cell["file"]).shape == (2, 3)
 
 
-def test_table_that_is_large_lies_in_a_file(store: MediaStore) -> None:
+def test_table_that_is_large_lies_in_a_file(store: RunMedia) -> None:
     """A large table's record is short; the file has the same shape as inline data."""
     rows = [[i, math.nan] for i in range(5000)]
     record = media.record("t", Table(["i", "x"], rows), 1, 2.0, store)
@@ -464,7 +464,7 @@ def test_table_that_is_large_lies_in_a_file(store: MediaStore) -> None:
     assert kept == {"columns": ["i", "x"], "rows": [[i, "NaN"] for i in range(5000)]}
 
 
-def test_table_speaks_wandb(store: MediaStore) -> None:
+def test_table_speaks_wandb(store: RunMedia) -> None:
     """The calls that W&B scripts make on a table work, and wrong widths are errors."""
     table = Table(columns=["a", "b"])
     table.add_data(1, 2)
@@ -520,7 +520,7 @@ def test_histogram_counts_every_value_once(values: list[float], bins: int) -> No
     assert (sum(counts), onboard.nan, len(edges)) == (len(finite), nan, bins + 1)
 
 
-def test_histogram_is_numpys_and_wandbs(store: MediaStore) -> None:
+def test_histogram_is_numpys_and_wandbs(store: RunMedia) -> None:
     """The same counts and edges as numpy.histogram, and so as wandb.Histogram."""
     import wandb
 
@@ -542,7 +542,7 @@ def test_histogram_is_numpys_and_wandbs(store: MediaStore) -> None:
             Histogram(**wrong)  # type: ignore[arg-type]
 
 
-def test_html_from_text_and_files(tmp_path: Path, store: MediaStore) -> None:
+def test_html_from_text_and_files(tmp_path: Path, store: RunMedia) -> None:
     """HTML text, an open file or a path that ends in .html give the same page."""
     page = "<h1>ä</h1>"
     path = tmp_path / "p.html"
@@ -555,7 +555,7 @@ def test_html_from_text_and_files(tmp_path: Path, store: MediaStore) -> None:
         Html(3)
 
 
-def test_as_media_recognises_bare_values(store: MediaStore) -> None:
+def test_as_media_recognises_bare_values(store: RunMedia) -> None:
     """Pictures, arrays, lists and wandb's own objects are taken; numbers, texts and lists of them are not."""
     import wandb
 
@@ -594,7 +594,7 @@ def test_as_media_recognises_bare_values(store: MediaStore) -> None:
         assert not is_media(nothing)
 
 
-def test_record_holds_media_of_one_type(store: MediaStore) -> None:
+def test_record_holds_media_of_one_type(store: RunMedia) -> None:
     """Several values of one type share a record; a mixture, or nothing, is an error."""
     found = media.record("pictures", [Image(np.zeros((2, 2))), Image(np.ones((2, 2)))], 3, 4.0, store)
     assert (found.name, found.type, found.step, found.time, len(found.items)) == ("pictures", "image", 3, 4.0, 2)
@@ -604,7 +604,7 @@ def test_record_holds_media_of_one_type(store: MediaStore) -> None:
         media.record("x", [], 1, 2.0, store)
 
 
-def test_store_keeps_each_content_once(store: MediaStore) -> None:
+def test_store_keeps_each_content_once(store: RunMedia) -> None:
     """The same content has one file, whose first writer's bytes stay; no temporary file is left."""
     first = store.put(b"abc", "bin")
     written = (store.directory / first).stat()
@@ -618,7 +618,7 @@ def test_store_keeps_each_content_once(store: MediaStore) -> None:
 
 def test_store_refuses_what_is_too_large(tmp_path: Path) -> None:
     """Larger values name the option; a file that can't be written leaves nothing behind."""
-    store = MediaStore(tmp_path, max_bytes=1000)
+    store = RunMedia(tmp_path, max_bytes=1000)
     with pytest.raises(ValueError, match="TRACKER_MEDIA_MAX_MB"):
         Image(np.zeros((100, 100), np.uint8)).items(store)
     big = tmp_path / "big.mp4"
@@ -633,7 +633,7 @@ def test_media_import_nothing_heavy() -> None:
     code = """
 import sys, pathlib
 from trackers import media
-store = media.MediaStore(pathlib.Path(sys.argv[1]))
+store = media.RunMedia(pathlib.Path(sys.argv[1]))
 values = [media.Image([[0, 255]]), media.Audio([0.0], 8000), media.Table(["a"], [[1]]), media.Histogram([1, 2.5]),
           media.Html("x")]
 for value in values:
@@ -716,7 +716,7 @@ def test_a_path_without_a_file_is_named(kind: Any) -> None:
         kind("nothing.html")
 
 
-def test_html_that_ends_like_a_path_is_html(store: MediaStore) -> None:
+def test_html_that_ends_like_a_path_is_html(store: RunMedia) -> None:
     """Only what can be nothing but a path is one; an open binary file has text, too."""
     for text in ("see a.html", "<a>b.html", "nothing.html"):
         assert Html(text, data_is_not_path=True).html == text

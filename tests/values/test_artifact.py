@@ -15,30 +15,30 @@ import pytest
 
 from trackers import records
 from trackers.errors import UsageError
-from trackers.media import Image, MediaStore, Table
+from trackers.media import Image, RunMedia, Table
 from trackers.values import artifact as artifacts
 from trackers.values import file_snapshot
 from trackers.values.artifact import Artifact
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> MediaStore:
-    return MediaStore(tmp_path / "run")
+def store(tmp_path: Path) -> RunMedia:
+    return RunMedia(tmp_path / "run")
 
 
-def log(value: Any, store: MediaStore, **more: Any) -> records.ArtifactRecord:
+def log(value: Any, store: RunMedia, **more: Any) -> records.ArtifactRecord:
     return artifacts.record(value, store=store, time=2.0, step=1, **more)
 
 
-def kept(store: MediaStore, record: records.ArtifactRecord) -> dict[str, bytes]:
+def kept(store: RunMedia, record: records.ArtifactRecord) -> dict[str, bytes]:
     return {file.path: (store.directory / file.file).read_bytes() for file in record.files if file.file}
 
 
-def everything(store: MediaStore) -> list[Path]:
+def everything(store: RunMedia) -> list[Path]:
     return [path for path in store.directory.rglob("*") if path.is_file()]
 
 
-def test_checkpoint_that_is_overwritten_in_place_arrives_as_it_was(tmp_path: Path, store: MediaStore) -> None:
+def test_checkpoint_that_is_overwritten_in_place_arrives_as_it_was(tmp_path: Path, store: RunMedia) -> None:
     """``torch.save`` over the same path a second time doesn't reach what was logged the first time."""
     import torch
 
@@ -54,7 +54,7 @@ def test_checkpoint_that_is_overwritten_in_place_arrives_as_it_was(tmp_path: Pat
     assert logged[0].metadata == {"path": str(path)}
 
 
-def test_link_survives_a_file_that_is_replaced(tmp_path: Path, store: MediaStore) -> None:
+def test_link_survives_a_file_that_is_replaced(tmp_path: Path, store: RunMedia) -> None:
     """With policy="link" the file isn't copied, and what is renamed over it doesn't reach what was logged."""
     path, new = tmp_path / "a.bin", tmp_path / "new"
     path.write_bytes(b"old")
@@ -67,7 +67,7 @@ def test_link_survives_a_file_that_is_replaced(tmp_path: Path, store: MediaStore
     assert kept(store, log(path, store, policy="link")) == {"a.bin": b"newer"}
 
 
-def test_link_across_filesystems_is_a_copy(tmp_path: Path, store: MediaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_across_filesystems_is_a_copy(tmp_path: Path, store: RunMedia, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no hard link can be made the file is copied."""
 
     def refuse(*arguments: Any, **more: Any) -> None:
@@ -81,7 +81,7 @@ def test_link_across_filesystems_is_a_copy(tmp_path: Path, store: MediaStore, mo
     assert kept(store, record) == {"a.bin": b"old"}
 
 
-def test_copy_is_kept_once_by_its_content(tmp_path: Path, store: MediaStore) -> None:
+def test_copy_is_kept_once_by_its_content(tmp_path: Path, store: RunMedia) -> None:
     """The same content under two names takes its space once; its digest is that of the content."""
     for name in ("a.bin", "b.bin"):
         (tmp_path / name).write_bytes(b"same")
@@ -93,7 +93,7 @@ def test_copy_is_kept_once_by_its_content(tmp_path: Path, store: MediaStore) -> 
 
 
 def test_reflink_is_used_where_the_filesystem_has_it(
-    tmp_path: Path, store: MediaStore, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, store: RunMedia, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clone that the filesystem grants is kept without being read; a later state gets a file of its own."""
 
@@ -114,7 +114,7 @@ def test_reflink_is_used_where_the_filesystem_has_it(
 
 
 def test_file_that_changes_while_it_is_copied_is_copied_again(
-    tmp_path: Path, store: MediaStore, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, store: RunMedia, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file written to during the copy is copied once more; one that never rests is refused, and nothing kept."""
     path = tmp_path / "a.bin"
@@ -145,7 +145,7 @@ def test_file_that_changes_while_it_is_copied_is_copied_again(
     assert everything(store) == before
 
 
-def test_long_copy_is_announced_once(tmp_path: Path, store: MediaStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_copy_is_announced_once(tmp_path: Path, store: RunMedia, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy above the limit says so once, with the way around it; a quick one says nothing."""
     path = tmp_path / "a.bin"
     path.write_bytes(bytes(100))
@@ -159,7 +159,7 @@ def test_long_copy_is_announced_once(tmp_path: Path, store: MediaStore, monkeypa
     assert "policy='link'" in said[0]
 
 
-def test_missing_file_is_an_error_before_anything_is_kept(tmp_path: Path, store: MediaStore) -> None:
+def test_missing_file_is_an_error_before_anything_is_kept(tmp_path: Path, store: RunMedia) -> None:
     """Neither a path nor an artifact with one file gone leaves a record or a file behind."""
     with pytest.raises(FileNotFoundError):
         log(tmp_path / "missing", store)
@@ -177,7 +177,7 @@ def test_missing_file_is_an_error_before_anything_is_kept(tmp_path: Path, store:
         Artifact("a").add_dir(tmp_path / "missing")
 
 
-def test_directory_keeps_relative_paths(tmp_path: Path, store: MediaStore) -> None:
+def test_directory_keeps_relative_paths(tmp_path: Path, store: RunMedia) -> None:
     """Files of a directory keep their places; links are followed, circles, broken links and pipes are left out."""
     root = tmp_path / "data"
     (root / "sub/deeper").mkdir(parents=True)
@@ -200,7 +200,7 @@ def test_directory_keeps_relative_paths(tmp_path: Path, store: MediaStore) -> No
 
 def test_directory_that_holds_the_run_leaves_the_run_out(tmp_path: Path) -> None:
     """Logging the working directory, with the runs in it, doesn't copy the copies."""
-    store = MediaStore(tmp_path / "runs/p/id")
+    store = RunMedia(tmp_path / "runs/p/id")
     (tmp_path / "a.txt").write_text("a")
     store.put(b"x", "bin")
     assert set(kept(store, log(tmp_path, store))) == {"a.txt"}
@@ -222,7 +222,7 @@ def test_names_cannot_leave_the_artifact(name: str, tmp_path: Path) -> None:
     assert artifact.files == []
 
 
-def test_artifact_speaks_wandb(tmp_path: Path, store: MediaStore) -> None:
+def test_artifact_speaks_wandb(tmp_path: Path, store: RunMedia) -> None:
     """What W&B scripts call on an artifact ends in its record."""
     path = tmp_path / "w.bin"
     path.write_bytes(b"w")
@@ -257,7 +257,7 @@ def test_artifact_speaks_wandb(tmp_path: Path, store: MediaStore) -> None:
     assert records.decode(records.encode(record)[:-1]) == record
 
 
-def test_file_that_changed_after_it_was_added_is_said(tmp_path: Path, store: MediaStore) -> None:
+def test_file_that_changed_after_it_was_added_is_said(tmp_path: Path, store: RunMedia) -> None:
     """An artifact's files are taken when it is logged; a change since ``add_file`` is named."""
     path = tmp_path / "a"
     path.write_text("before")
@@ -270,7 +270,7 @@ def test_file_that_changed_after_it_was_added_is_said(tmp_path: Path, store: Med
     assert "changed" in said[0]
 
 
-def test_file_added_twice_is_one_file(tmp_path: Path, store: MediaStore) -> None:
+def test_file_added_twice_is_one_file(tmp_path: Path, store: RunMedia) -> None:
     """As in W&B, the same content under the same name may be added again; other content may not."""
     (tmp_path / "a").write_text("same")
     (tmp_path / "b").write_text("same")
@@ -283,7 +283,7 @@ def test_file_added_twice_is_one_file(tmp_path: Path, store: MediaStore) -> None
     assert kept(store, log(artifact, store)) == {"one": b"same"}
 
 
-def test_wrong_arguments_are_usage_errors(tmp_path: Path, store: MediaStore) -> None:
+def test_wrong_arguments_are_usage_errors(tmp_path: Path, store: RunMedia) -> None:
     """An unknown policy, an object that is no path and an artifact without a name say what is known."""
     (tmp_path / "a").write_text("a")
     with pytest.raises(UsageError, match="copy, link"):
@@ -388,7 +388,7 @@ def test_policy_that_is_unknown_is_refused_where_it_is_given(tmp_path: Path) -> 
         Artifact("a", "t").add_file(path, policy="strange")
 
 
-def test_aliases_and_tags_of_a_new_artifact_are_recorded(store: MediaStore) -> None:
+def test_aliases_and_tags_of_a_new_artifact_are_recorded(store: RunMedia) -> None:
     """Those that were set before it is logged."""
     artifact = Artifact("a", "t")
     artifact.aliases, artifact.tags = ["best"], ["x"]

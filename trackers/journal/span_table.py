@@ -15,7 +15,7 @@ import msgspec
 from trackers.errors import UNDECODABLE, TrackersError
 from trackers.formats import gen_ai
 from trackers.journal.run_directory import RunDirectory
-from trackers.media import MediaStore, Table
+from trackers.media import RunMedia, Table
 from trackers.media import record as media_record
 from trackers.records import CorruptLine, Media, Record, Span, Summary, decode, final_name, name_floats, plain_name
 from trackers.support.backlog import Backlog
@@ -102,13 +102,13 @@ def of_killed(
     """
     try:
         most_bytes = int(info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000
-        return _of_killed(run, attempt, time, MediaStore(run.path, most_bytes, backlog))
+        return _of_killed(run, attempt, time, RunMedia(run.path, most_bytes, backlog))
     except (OSError, TrackersError, *UNDECODABLE) as error:
         pass_on(error)
         return []
 
 
-def _of_killed(run: RunDirectory, attempt: int, time: float, store: MediaStore) -> list[Record]:
+def _of_killed(run: RunDirectory, attempt: int, time: float, store: RunMedia) -> list[Record]:
     table, step = SpanTable(), 0
     for name in run.stream_names():
         if name.writer not in ("rank", "node") or name.attempt > attempt:

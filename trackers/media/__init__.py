@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from trackers.media.base import MediaStore, MediaValue, record
 from trackers.media.chart import CustomChart, CustomChartSpec, Visualize, VisualizeSpec
-from trackers.media.convert import as_media, is_media
+from trackers.media.convert import RunMedia, as_media, is_media
 from trackers.media.files import Audio, Html, Plotly, Video
 from trackers.media.histogram import Histogram
 from trackers.media.image import Classes, Image
@@ -50,6 +50,7 @@ __all__ = [
     "Molecule",
     "Object3D",
     "Plotly",
+    "RunMedia",
     "Table",
     "Video",
     "Visualize",

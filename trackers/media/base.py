@@ -139,6 +139,10 @@ class MediaStore:
         self.backlog = backlog
         self.held: list[str] = []
 
+    def media_of(self, value: Any) -> MediaValue | None:
+        """What is kept of a table's cell as media; None where it is none."""
+        return value if isinstance(value, MediaValue) else None
+
     def put(self, data: bytes, suffix: str) -> str:
         """Keep ``data`` and return its path relative to the run's directory.
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trackers.errors import UsageError
-from trackers.media import table
-from trackers.media.base import MediaValue, comes_from
+from trackers.media.base import MediaStore, MediaValue, comes_from
 from trackers.media.chart import CustomChart, CustomChartSpec, Visualize, VisualizeSpec
 from trackers.media.files import Audio, Html, Video
 from trackers.media.histogram import Histogram
@@ -63,7 +62,12 @@ def as_single(value: Any) -> MediaValue | None:
     return _foreign(value)
 
 
-table.cell_media = as_single
+class RunMedia(MediaStore):
+    """A run's ``media`` folder that takes cells of other packages, too: figures, images, data frames."""
+
+    def media_of(self, value: Any) -> MediaValue | None:
+        """See :meth:`trackers.media.base.MediaStore.media_of`."""
+        return as_single(value)
 
 
 def _kind(value: Any) -> str | None:

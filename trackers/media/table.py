@@ -281,7 +281,7 @@ def _cell(value: Any, store: MediaStore, depth: int) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         return {text(key): cell(item, store, depth + 1) for key, item in value.items()}
-    media = None if isinstance(value, (list, tuple)) else cell_media(value)
+    media = None if isinstance(value, (list, tuple)) else store.media_of(value)
     if media is not None:
         described = [{"_type": media.type, **msgspec.to_builtins(item)} for item in media.items(store)]
         return described[0] if len(described) == 1 else described
@@ -289,14 +289,6 @@ def _cell(value: Any, store: MediaStore, depth: int) -> Any:
         return [cell(item, store, depth + 1) for item in value]
     plain = _unboxed(value)
     return text(value) if plain is None else cell(plain, store, depth + 1)
-
-
-def _own_media(value: Any) -> MediaValue | None:
-    return value if isinstance(value, MediaValue) else None
-
-
-cell_media: Callable[[Any], MediaValue | None] = _own_media
-"""What a cell is as media. ``trackers.media.convert``, which makes tables itself, puts its own function here."""
 
 
 def _unboxed(value: Any) -> Any:

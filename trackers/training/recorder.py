@@ -620,12 +620,12 @@ class Recorder:
 
     def store(self) -> Any:
         """Where media and artifacts are put."""
-        from trackers.media import MediaStore
+        from trackers.media import RunMedia
 
         if self._backlog is None:
-            self._backlog = Backlog(MediaStore(self.run.path).place)
+            self._backlog = Backlog(RunMedia(self.run.path).place)
         most_bytes = int(self.info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000
-        return MediaStore(self.run.path, most_bytes, self._backlog)
+        return RunMedia(self.run.path, most_bytes, self._backlog)
 
     def logged(self) -> Iterable[Record]:
         """Every record of the run so far that counts, read from its streams."""

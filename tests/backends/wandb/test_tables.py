@@ -16,7 +16,7 @@ from tests.backends.wandb.support import driver, offline_rows
 from tests.helpers import T0, stream
 from tests.stores import wandb_records
 from trackers.backends.wandb import client
-from trackers.media import MediaStore, Table
+from trackers.media import RunMedia, Table
 from trackers.records import Media
 from trackers.tracker import Status
 
@@ -91,7 +91,7 @@ def test_tables_that_grow_or_change_are_sent_as_by_wandbs_client(tmp_path: Path)
 def test_part_of_a_table_is_the_same_one_when_it_is_sent_again(tmp_path: Path) -> None:
     """After a kill a part keeps its number, and those after it name it once."""
     run = driver(tmp_path, options={"WANDB_MODE": "offline"})
-    table, store = Table(["a"], log_mode="INCREMENTAL"), MediaStore(tmp_path / "run")
+    table, store = Table(["a"], log_mode="INCREMENTAL"), RunMedia(tmp_path / "run")
     records = []
     for step in range(4):
         table.add_data(step)
@@ -121,7 +121,7 @@ def test_part_of_a_table_is_the_same_one_when_it_is_sent_again(tmp_path: Path) -
 )
 def test_cells_may_differ_in_type_from_row_to_row(cells: list[Any], tmp_path: Path) -> None:
     """Also within lists and mappings."""
-    items = Table(["a"], [[cell] for cell in cells]).items(MediaStore(tmp_path / "run"))
+    items = Table(["a"], [[cell] for cell in cells]).items(RunMedia(tmp_path / "run"))
     driver(tmp_path, options={"WANDB_MODE": "offline"}).deliver(
         stream([Media(step=0, time=T0, name="t", type="table", items=items)])
     )
