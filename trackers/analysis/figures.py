@@ -45,6 +45,7 @@ def best_of(values: Sequence[Any], goal: str | None) -> set[int]:
 
 
 def goals_of(runs: Sequence[RunStats], keys: Sequence[str]) -> dict[str, str]:
+    """Which of these metrics have better values, and whether these are small ("min") or large ("max") ones."""
     goals = {key: next((goal for run in runs if (goal := run.direction(records.plain_name(key)))), "") for key in keys}
     return {key: goal for key, goal in goals.items() if goal}
 
@@ -69,4 +70,5 @@ def is_ranked(figure: str, goal: str | None) -> bool:
 
 
 def titled(key: str, figure: str) -> str:
+    """What a table calls a figure of a metric; a result is called by its own name."""
     return key if key.startswith("final/") else f"{key} {figure}"

@@ -45,7 +45,7 @@ from trackers.training.stopping import Board
 
 
 @dataclass(frozen=True)
-class Request:
+class InitRequest:
     """What ``init`` was asked for, checked: see :func:`trackers.training.init.init`.
 
     Attributes:
@@ -77,7 +77,7 @@ class Continuation(NamedTuple):
     last_time: float = 0.0
 
 
-def begin(request: Request, on_finish: Callable[[Run], None]) -> Run:
+def begin(request: InitRequest, on_finish: Callable[[Run], None]) -> Run:
     """Begin the run that is asked for, or a further attempt of it.
 
     Args:
@@ -92,7 +92,7 @@ def begin(request: Request, on_finish: Callable[[Run], None]) -> Run:
 class _Beginning:
     """The steps of :func:`begin`, and what more than one of them needs to know."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: InitRequest) -> None:
         self.request = request
         options, transport = request.options, request.transport
         self.clock = Clock()

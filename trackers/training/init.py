@@ -24,7 +24,7 @@ from trackers.support.logging_setup import apply as apply_logging
 from trackers.support.redaction import mask
 from trackers.training import beginning, other_ranks, stores
 from trackers.training import resume as resumption
-from trackers.training.beginning import Request
+from trackers.training.beginning import InitRequest
 from trackers.training.disabled import NullRun
 from trackers.training.exit_hooks import ending
 from trackers.training.rank_run import RankRun
@@ -170,7 +170,7 @@ def init(
         else:
             word = resumption.parse_resume(resume or resolved.get("TRACKER_RESUME"))
             transport = RankTransport(rank, resolved, asked=reduce is not None)
-            run = _begun(Request(names, resolved, settings, mode, word, step, transport))
+            run = _begun(InitRequest(names, resolved, settings, mode, word, step, transport))
         run.config.lock(swept)
         if isinstance(run, Run) and ("sync_tensorboard" in extra or _patched()):
             run.record_tensorboard()
@@ -215,7 +215,7 @@ def _settings(config: Any, swept: Mapping[str, Any], resolved: Any) -> dict[str,
     return settings
 
 
-def _begun(request: Request) -> Run | NullRun:
+def _begun(request: InitRequest) -> Run | NullRun:
     """The run of this process: the main rank's, another rank's, or one that records nothing where ranks aren't told."""
     if not request.transport.is_main:
         for tracker in request.trackers:

@@ -13,12 +13,15 @@ from trackers.support import confined, processes
 from trackers.support.interruption import pass_on
 from trackers.tracker import RunInfo
 from trackers.training import console_capture, environment
-from trackers.training.beginning import Request
+from trackers.training.beginning import InitRequest
 from trackers.training.exit_hooks import ending
 from trackers.training.rank_run import RankRecorder, RankRun
 
+OnFinish = Callable[[Any], None]
+"""Called with a run when it has ended."""
 
-def begin(request: Request, on_finish: Callable[[Any], None]) -> RankRun:
+
+def begin(request: InitRequest, on_finish: OnFinish) -> RankRun:
     """The run of one of several ranks that isn't the main one.
 
     Its id is known unless the main rank looks for an earlier run.
@@ -45,7 +48,9 @@ def begin(request: Request, on_finish: Callable[[Any], None]) -> RankRun:
     return run
 
 
-def _serve_node(request: Request, recorder: RankRecorder, on_finish: Callable[[Any], None]) -> Callable[[Any], None]:
+def _serve_node(
+    request: InitRequest, recorder: RankRecorder, on_finish: Callable[[Any], None]
+) -> Callable[[Any], None]:
     """On a machine that has no relay, if this rank is the first one there: sample the hardware, and send what its
     ranks leave where no directory is shared.
 
@@ -83,9 +88,7 @@ def _serve_node(request: Request, recorder: RankRecorder, on_finish: Callable[[A
     return end
 
 
-def _carry(
-    request: Request, folder: Path, plan: Any, recorder: RankRecorder, on_finish: Callable[[Any], None]
-) -> Callable[[Any], None]:
+def _carry(request: InitRequest, folder: Path, plan: Any, recorder: RankRecorder, on_finish: OnFinish) -> OnFinish:
     """Send what this machine's ranks leave to the store, or to the main node. See :func:`_serve_node`."""
     from trackers.relay.nodes.carrier import CarryTask
     from trackers.relay.nodes.child import Carrying
