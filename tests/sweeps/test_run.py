@@ -18,6 +18,7 @@ from tests.helpers import wait_for
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.journal.status import last_status
 from trackers.sweeps import program
+from trackers.sweeps.plan import SweepPlan, tasks
 
 TRAIN = """
 import argparse, os, sys, time, trackers
@@ -398,9 +399,8 @@ def test_program_that_doesnt_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> N
     """Once its time is over."""
     monkeypatch.setattr(program, "ASK_S", 0.5)
     script = STUBBORN.replace("while", "import os; os.kill(os.getppid(), signal.SIGTERM)\nwhile")
-    trained = program.Sweep(
-        "s", program.tasks("s", [{"a": 1}, {"a": 2}]), [sys.executable, "-c", script], root=Path("runs"), jobs=1
-    )
+    plan = SweepPlan(name="s", tasks=tasks("s", [{"a": 1}, {"a": 2}]), command=[sys.executable, "-c", script])
+    trained = program.Sweep(plan, root=Path("runs"), jobs=1)
     assert not trained.run()
     assert trained.signalled == signal.SIGTERM
     assert [task.status for task in trained.tasks] == ["stopped", "waiting"]
@@ -460,7 +460,7 @@ def test_program_that_cant_be_started_in_the_middle() -> None:
 
 def test_output_that_cant_be_written() -> None:
     """As on a full disk: nothing more is started, what is trained is waited for, and the table is shown."""
-    second = program.tasks("s", [{"a": "2"}])[0].id
+    second = tasks("s", [{"a": "2"}])[0].id
     script = f"mkdir runs/.sweeps/s/{second}.log; echo {{a}} >> done"
     out, err = sweep("--grid", "a=1,2,3", "--name", "s", "--", "sh", "-c", script, code=1)
     assert statuses(out) == ["finished", "waiting", "waiting"]

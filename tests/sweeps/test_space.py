@@ -15,7 +15,7 @@ import pytest
 
 from trackers.errors import UsageError
 from trackers.sweeps.command import arguments
-from trackers.sweeps.program import name_of, tasks
+from trackers.sweeps.plan import name_of, tasks
 from trackers.sweeps.space import Draw, Space, of_file, of_words
 
 

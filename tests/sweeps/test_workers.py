@@ -15,7 +15,8 @@ import pytest
 from tests.helpers import wait_for
 from trackers.sweeps import program
 from trackers.sweeps.ledger import Ledger
-from trackers.sweeps.program import Sweep, tasks
+from trackers.sweeps.plan import SweepPlan, tasks
+from trackers.sweeps.program import Sweep
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="workers are forked here")
 
@@ -23,7 +24,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="workers are for
 def work(points: int, command: list[str]) -> Sweep:
     """A worker of the sweep."""
     made = tasks("many", [{"lr": number} for number in range(points)])
-    return Sweep("many", made, command, root=Path("runs").absolute(), jobs=1, worker=True, say=lambda line: None)
+    plan = SweepPlan(name="many", tasks=made, command=command)
+    return Sweep(plan, root=Path("runs").absolute(), jobs=1, worker=True, say=lambda line: None)
 
 
 def start(points: int, command: list[str]) -> int:
@@ -90,8 +92,8 @@ def test_what_has_failed_isnt_trained_again_by_another_worker(tmp_path: Path, mo
     assert not second.run()
     assert sorted(trained(tmp_path / "done")) == ["0", "1", "2", "3"]
     assert [task.status for task in second.tasks] == ["there", "there", "failed", "there"]
-    alone = Sweep("many", tasks("many", [{"lr": 2}]), command, root=Path("runs").absolute(), jobs=1,
-                  say=lambda line: None)  # fmt: skip
+    plan = SweepPlan(name="many", tasks=tasks("many", [{"lr": 2}]), command=command)
+    alone = Sweep(plan, root=Path("runs").absolute(), jobs=1, say=lambda line: None)
     alone.run()
     assert trained(tmp_path / "done").count("2") == 2
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trackers.cli.common import AsJson, RunsDir, print_table, printable
 from trackers.cli.roots import named_store, runs_root
+
+if TYPE_CHECKING:
+    from trackers.sweeps.plan import SweepPlan
+    from trackers.sweeps.program import Sweep
 
 
 def run(
@@ -64,80 +69,67 @@ def run(
 
     Example: trackers run --grid lr=0.1,0.01 --seeds 4 -- python train.py
     """
-    import sys
-
-    from trackers.analysis.tables import TextTable
     from trackers.errors import UsageError
-    from trackers.support import progress
-    from trackers.sweeps import command as of_command
-    from trackers.sweeps import gpus as of_gpus
-    from trackers.sweeps import program, space
+    from trackers.sweeps.plan import SweepWords, planned
+    from trackers.sweeps.program import Sweep
 
-    def say(line: str) -> None:
-        print(f"trackers: {printable(line)}", file=sys.stderr, flush=True)
-
-    if mode not in ("", "min", "max"):
-        raise UsageError(f"unknown mode {mode!r}: known are min, max")
-    search = space.of_words(grid or [], param or [], 0 if sweep else random, seeds, seed_name)
-    words = list(command or [])
-    if sweep is not None:
-        if grid or param:
-            raise UsageError("--sweep has the parameters: leave --grid and --param out")
-        search, remarks = space.of_file(sweep, random)
-        search.seeds, search.seed_name = seeds, seed_name
-        for line in remarks:
-            say(line)
-        metric, mode = metric or search.metric, mode or (search.goal if not metric else "")
-    typed, words = bool(words), words or search.command
-    if not words:
-        raise UsageError("which program? Give it after --: trackers run --grid lr=0.1,0.01 -- python train.py")
-    name = name or search.name
-    points = search.points(name or shlex.join(words))
-    of_command.check(words, [key for point in points for key in point], macros=not typed)
-    group = name or program.name_of(words, points)
-    work = program.tasks(group, points)
-    doubts: list[str] = []
-    devices = of_gpus.gpus(gpus, gpus_per_run, doubts.append)
-    if devices and jobs > len(devices):
-        raise UsageError(
-            f"{jobs} runs at a time, and GPUs for {len(devices)}: lower --jobs or --gpus-per-run, or --gpus none"
+    plan = planned(
+        SweepWords(
+            command=command or [], grid=grid or [], param=param or [], random=random, seeds=seeds, seed_name=seed_name,
+            sweep=sweep, name=name, gpus=gpus, gpus_per_run=gpus_per_run, jobs=jobs, metric=metric, mode=mode,
         )
-    for line in doubts:
-        say(line)
+    )  # fmt: skip
+    for line in plan.remarks:
+        _say(line)
     if dry_run:
-        for task in work:
-            print(printable(shlex.join(of_command.arguments(words, task.point, search.nested))))
+        for line in plan.commands():
+            print(printable(line))
         return
     store, own = named_store(directory)
     if worker and store:
         raise UsageError("--worker needs a directory that the workers share: claims aren't kept in a store")
     root = own if store else runs_root(directory, change="written to")
-    named = {key: text for key, text in (("TRACKER_PROJECT", search.project), ("WANDB_ENTITY", search.entity)) if text}
-    display = progress.progress("training", "runs") if progress.is_terminal() else contextlib.nullcontext()
-    with display as bar:
+    with _display() as show:
+        trained = Sweep(
+            plan, root=root, address=store, copies=[runs_root(directory)] if store else [],
+            jobs=jobs or max(1, len(plan.devices)), goes_on=goes_on, say=_say, show=show, worker=worker,
+        )  # fmt: skip
+        whole = trained.run()
+    _print_results(trained, plan, root, as_json)
+    raise typer.Exit(128 + trained.signalled if trained.signalled and not whole else 0 if whole else 1)
+
+
+def _say(line: str) -> None:
+    print(f"trackers: {printable(line)}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _display() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on a terminal, told of what is trained now, how much is done, and of how much."""
+    from trackers.support import progress
+
+    with progress.progress("training", "runs") if progress.is_terminal() else contextlib.nullcontext() as bar:
 
         def show(what: str, done: int, total: int) -> None:
             if bar is not None:
                 bar.title = what
                 bar(done, total)
 
-        trained = program.Sweep(
-            group, work, words, root=root, address=store, copies=[runs_root(directory)] if store else [],
-            jobs=jobs or max(1, len(devices)), devices=devices, goes_on=goes_on, environment=named,
-            nested=search.nested if sweep else None, say=say, show=show,
-            worker=worker,
-        )  # fmt: skip
-        whole = trained.run()
-    chosen, ranked = program.results(trained.directories(), root, trained.tasks, metric, mode, say)
-    headers, rows = program.table(ranked, chosen)
+        yield show
+
+
+def _print_results(trained: Sweep, plan: SweepPlan, root: Path, as_json: bool) -> None:
+    from trackers.analysis.tables import TextTable
+    from trackers.sweeps.program import results, table
+
+    chosen, ranked = results(trained.directories(), root, trained.tasks, plan.metric, plan.mode, _say)
     if as_json:
         listed = [
             {"run": task.id, "point": task.point, "status": task.status, "value": value} for task, value in ranked
         ]
-        print(json.dumps({"sweep": group, "metric": chosen or None, "runs": listed}, indent=2))
+        print(json.dumps({"sweep": plan.name, "metric": chosen or None, "runs": listed}, indent=2))
     else:
-        print_table(TextTable(headers, rows))
+        print_table(TextTable(*table(ranked, chosen)))
     again = sum(task.status not in ("finished", "there") for task in trained.tasks)
     if again:
-        say(f"{again} of {len(work)} runs didn't finish; the same command trains them")
-    raise typer.Exit(128 + trained.signalled if trained.signalled and not whole else 0 if whole else 1)
+        _say(f"{again} of {len(plan.tasks)} runs didn't finish; the same command trains them")

@@ -8,7 +8,6 @@ its run where the program can do that.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import random
 import re
@@ -21,8 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from trackers.configuration import SWEEP_RUN
 from trackers.errors import TrackersError, UsageError, examples
 from trackers.journal.lease import Lease
@@ -31,8 +28,8 @@ from trackers.journal.status import last_status, observe
 from trackers.support import confined, machines, processes
 from trackers.sweeps.command import arguments, text_of, tree
 from trackers.sweeps.gpus import VARIABLES
-from trackers.sweeps.ledger import LONGEST, Ledger, PointOutcome, command_text, file_name_part
-from trackers.sweeps.space import Point
+from trackers.sweeps.ledger import Ledger, PointOutcome, command_text
+from trackers.sweeps.plan import SweepPlan, Task
 
 ASK_S = 30.0
 """Time that a program has to end after Ctrl-C, in seconds, before it is killed."""
@@ -45,27 +42,6 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if os.name == "posix" e
 _TELLING = ("/bin/sh", "-c", 'trap : INT TERM HUP; "$@"; code=$?; echo $code > "$0"; exit $code')
 """Runs a program, and writes its exit code into a file: what becomes of it is known if its worker is killed."""
 _OPEN = ("waiting", "running")
-
-
-class Task(msgspec.Struct):
-    """One point. status: waiting, running, finished, failed, stopped, or there (it had finished before)."""
-
-    point: Point
-    id: str
-    name: str
-    status: str = "waiting"
-    code: int | None = None
-    seconds: float = 0.0
-
-
-def tasks(name: str, points: Sequence[Point]) -> list[Task]:
-    """A task for each point, each with an id of its own that is the same every time."""
-    work = []
-    for point in points:
-        digest = hashlib.sha256(msgspec.json.encode([name, point], order="sorted")).hexdigest()[:10]
-        label = "-".join(f"{key.rpartition('.')[2]}{text_of(value)}" for key, value in point.items())
-        work.append(Task(point, f"{file_name_part(name)[:LONGEST]}-{digest}", file_name_part(label)[:100] or digest))
-    return work
 
 
 @dataclass
@@ -124,15 +100,12 @@ class Sweep:
     """Trains tasks.
 
     Args:
-        name: of the sweep: the runs' group. command: see :func:`trackers.sweeps.command.arguments`.
+        plan: what is trained, and how.
         root: the directory of all runs, on this machine. address: what programs get as TRACKER_DIR; default ``root``.
             copies: directories with further runs, as the copy of a store.
-        jobs: runs at a time. devices: of each of these, see :func:`trackers.sweeps.gpus.gpus`.
+        jobs: runs at a time.
         goes_on: a run that hadn't finished is continued (``TRACKER_RESUME=auto``): the program goes on from a
             checkpoint. Else its point is trained from the beginning, in a run of its own.
-        environment: more variables for the programs.
-        nested: see :func:`trackers.sweeps.command.tree`; None: the parameters aren't those of a W&B sweep, which
-            ``wandb.config`` has.
         say: called with a line for each run that has ended, and for what else happens.
         show: called with what is trained now, how much is done, and of how much.
         worker: other workers of this sweep train points, too, here and wherever the directory is shared: each point is
@@ -141,36 +114,31 @@ class Sweep:
 
     def __init__(
         self,
-        name: str,
-        work: Sequence[Task],
-        command: Sequence[str],
+        plan: SweepPlan,
         *,
         root: Path,
         jobs: int,
         address: str = "",
         copies: Sequence[Path] = (),
-        devices: Sequence[Sequence[str]] = (),
         goes_on: bool = False,
-        environment: Mapping[str, str] | None = None,
-        nested: Mapping[str, Sequence[str]] | None = None,
         say: Callable[[str], None] = print,
         show: Callable[[str, int, int], None] = lambda what, done, total: None,
         worker: bool = False,
     ) -> None:
-        self.name = name
-        self.tasks = list(work)
+        self.name = plan.name
+        self.tasks = list(plan.tasks)
         self._ids = [task.id for task in self.tasks]
         self._places = {id(task): place for place, task in enumerate(self.tasks)}
-        self.command = list(command)
-        self.ledger = Ledger(root, name)
+        self.command = list(plan.command)
+        self.ledger = Ledger(root, plan.name)
         self._root = root
         self._address = address or str(root.absolute())
         self._copies = list(copies)
         self._jobs = jobs
-        self._devices = [list(part) for part in devices]
+        self._devices = [list(part) for part in plan.devices]
         self._goes_on = goes_on
-        self._environment = dict(environment or {})
-        self._nested = nested
+        self._environment = dict(plan.environment)
+        self._nested = plan.nested if plan.of_file else None
         self._tell = say
         self._show = show
         self._running: dict[int, _Program] = {}
@@ -574,10 +542,3 @@ def table(work: Sequence[tuple[Task, Any]], metric: str) -> tuple[list[str], lis
         for task, value in work
     ]  # fmt: skip
     return headers, rows
-
-
-def name_of(command: Sequence[str], points: Sequence[Mapping[str, Any]]) -> str:
-    """A sweep's name where none is given: of the program, and of what is trained; the same for the same command."""
-    program = next((Path(word).stem for word in command if word.endswith((".py", ".sh"))), Path(command[0]).name)
-    digest = hashlib.sha256(msgspec.json.encode([list(command), list(points)], order="sorted")).hexdigest()[:6]
-    return f"{file_name_part(program)}-sweep-{digest}"

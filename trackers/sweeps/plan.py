@@ -1,0 +1,135 @@
+"""What a sweep trains, before it trains anything: its points, each with a run of its own, the command, the GPUs."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trackers.errors import UsageError
+from trackers.sweeps import command as of_command
+from trackers.sweeps import space
+from trackers.sweeps.command import text_of
+from trackers.sweeps.gpus import gpus
+from trackers.sweeps.ledger import LONGEST, file_name_part
+from trackers.sweeps.space import Point, Space
+
+
+class Task(msgspec.Struct):
+    """One point. status: waiting, running, finished, failed, stopped, or there (it had finished before)."""
+
+    point: Point
+    id: str
+    name: str
+    status: str = "waiting"
+    code: int | None = None
+    seconds: float = 0.0
+
+
+def tasks(name: str, points: Sequence[Point]) -> list[Task]:
+    """A task for each point, each with an id of its own that is the same every time."""
+    work = []
+    for point in points:
+        digest = hashlib.sha256(msgspec.json.encode([name, point], order="sorted")).hexdigest()[:10]
+        label = "-".join(f"{key.rpartition('.')[2]}{text_of(value)}" for key, value in point.items())
+        work.append(Task(point, f"{file_name_part(name)[:LONGEST]}-{digest}", file_name_part(label)[:100] or digest))
+    return work
+
+
+class SweepWords(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep as it is asked for: ``trackers run --help`` explains each."""
+
+    command: Sequence[str] = ()
+    grid: Sequence[str] = ()
+    param: Sequence[str] = ()
+    random: int = 0
+    seeds: int = 0
+    seed_name: str = "seed"
+    sweep: Path | None = None
+    name: str = ""
+    gpus: str = "auto"
+    gpus_per_run: int = 1
+    jobs: int = 0
+    metric: str = ""
+    mode: str = ""
+
+
+class SweepPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is trained, and how.
+
+    name: the runs' group. command: see :func:`trackers.sweeps.command.arguments`. devices: of each run at a time, see
+    :func:`trackers.sweeps.gpus.gpus`. environment: more variables for the programs. nested: see
+    :func:`trackers.sweeps.command.tree`. of_file: the parameters are those of a W&B sweep, which ``wandb.config`` has.
+    metric, mode: what the results are sorted by. remarks: what isn't as it was asked for.
+    """
+
+    name: str
+    tasks: Sequence[Task]
+    command: Sequence[str]
+    devices: Sequence[Sequence[str]] = ()
+    environment: Mapping[str, str] = {}
+    nested: Mapping[str, Sequence[str]] = {}
+    of_file: bool = False
+    metric: str = ""
+    mode: str = ""
+    remarks: Sequence[str] = ()
+
+    def commands(self) -> list[str]:
+        """The command of each point, as a shell takes it."""
+        return [shlex.join(of_command.arguments(self.command, task.point, self.nested)) for task in self.tasks]
+
+
+def planned(asked: SweepWords) -> SweepPlan:
+    """The plan of a sweep.
+
+    Raises:
+        UsageError: words that make no sense, alone or together. NotFound: no such file.
+    """
+    if asked.mode not in ("", "min", "max"):
+        raise UsageError(f"unknown mode {asked.mode!r}: known are min, max")
+    search, remarks = _space(asked)
+    # A sweep file's goal is that of its own metric.
+    mode = asked.mode or (search.goal if asked.sweep is not None and not asked.metric else "")
+    words = list(asked.command) or search.command
+    if not words:
+        raise UsageError("which program? Give it after --: trackers run --grid lr=0.1,0.01 -- python train.py")
+    name = asked.name or search.name
+    points = search.points(name or shlex.join(words))
+    of_command.check(words, [key for point in points for key in point], macros=not asked.command)
+    group = name or name_of(words, points)
+    devices = gpus(asked.gpus, asked.gpus_per_run, remarks.append)
+    if devices and asked.jobs > len(devices):
+        raise UsageError(
+            f"{asked.jobs} runs at a time, and GPUs for {len(devices)}: lower --jobs or --gpus-per-run, or --gpus none"
+        )
+    variables = {"TRACKER_PROJECT": search.project, "WANDB_ENTITY": search.entity}
+    return SweepPlan(
+        name=group, tasks=tasks(group, points), command=words, devices=devices,
+        environment={variable: text for variable, text in variables.items() if text},
+        nested=search.nested, of_file=asked.sweep is not None,
+        metric=asked.metric or search.metric, mode=mode, remarks=remarks,
+    )  # fmt: skip
+
+
+def _space(asked: SweepWords) -> tuple[Space, list[str]]:
+    """Where its points lie, and what of its file is left out."""
+    if asked.sweep is None:
+        return space.of_words(asked.grid, asked.param, asked.random, asked.seeds, asked.seed_name), []
+    # What stands in words beside a file is judged, too.
+    space.of_words(asked.grid, asked.param, 0, asked.seeds, asked.seed_name)
+    if asked.grid or asked.param:
+        raise UsageError("--sweep has the parameters: leave --grid and --param out")
+    search, remarks = space.of_file(asked.sweep, asked.random)
+    search.seeds, search.seed_name = asked.seeds, asked.seed_name
+    return search, remarks
+
+
+def name_of(command: Sequence[str], points: Sequence[Mapping[str, Any]]) -> str:
+    """A sweep's name where none is given: of the program, and of what is trained; the same for the same command."""
+    program = next((Path(word).stem for word in command if word.endswith((".py", ".sh"))), Path(command[0]).name)
+    digest = hashlib.sha256(msgspec.json.encode([list(command), list(points)], order="sorted")).hexdigest()[:6]
+    return f"{file_name_part(program)}-sweep-{digest}"
