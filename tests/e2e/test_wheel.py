@@ -186,6 +186,7 @@ def test_bare_installation_lists_compares_plots_and_shows(
     assert "2 metrics" in run(program, "keys", "latest")
     assert run(program, "best", "p", "--metric", "loss").splitlines()[1].startswith("run-")
     assert "val_loss" in run(program, "compare", "run-0", "run-1")
+    assert "a run-0" in run(program, "plot", "run-0", "run-1")
     run(program, "plot", "run-0", "run-1", "-o", "plot.html")
     run(program, "report", "run-0", "run-1", "-o", "report.html")
     assert all("val_loss" in Path(name).read_text("utf-8") for name in ("plot.html", "report.html"))
@@ -207,7 +208,6 @@ def test_bare_installation_lists_compares_plots_and_shows(
 @pytest.mark.slow
 @pytest.mark.parametrize(("words", "package", "extra"), [
     (("plot", "run-0", "-o", "plot.png"), "matplotlib", "analysis"),
-    (("plot", "run-0"), "plotext", "analysis"),
     (("sql", "SELECT 1"), "duckdb and pyarrow", "analysis"),
 ])  # fmt: skip
 def test_bare_installation_names_what_more_needs(

@@ -14,7 +14,7 @@ from trackers.plotting.figure import Panel
 if TYPE_CHECKING:
     from rich.text import Text
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """What stands for a run's dots where there is no colour."""
 LEAST = (24, 6)
 """Minimum width and height of a chart, in cells."""

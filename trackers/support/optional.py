@@ -24,7 +24,6 @@ EXTRAS = {
     "duckdb": "analysis",
     "matplotlib": "analysis",
     "pandas": "analysis",
-    "plotext": "analysis",
     "pyarrow": "analysis",
     "textual": "watch",
     "obstore": "storage",
