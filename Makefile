@@ -56,7 +56,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb setup-check first-try test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check check-web audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project bench gpu-check docs docs-version docs-pictures pages new-tracker wheel dist-check sbom packaging-check release-check clean
+.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb setup-check first-try test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check check-web audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project measure bench gpu-check docs docs-version docs-pictures pages new-tracker wheel dist-check sbom packaging-check release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -189,6 +189,9 @@ chaos-failpoints: $(DEV_ENV)  ## kill MLflow's and W&B's deliveries at each poin
 
 copy-project: $(DEV_ENV)  ## copy a project of 200 runs from W&B's stand-in to MLflow (minutes)
 	@$(PYTHON) -m pytest tests/chaos/projects.py
+
+measure: $(DEV_ENV)  ## lines of the package and its kernel, functions above the bounds, circles and probes
+	@$(PYTHON) scripts/measure.py
 
 bench: $(DEV_ENV)  ## measure the promised figures on this machine
 	@$(PYTHON) -m benchmarks
