@@ -15,7 +15,6 @@ import pytest
 
 from tests import forked, stores
 from tests.fakes.wandb_server import WandbServer
-from trackers.formats.swanlab_run import stored_name
 from trackers.records import Number
 from trackers.testing import Limits, Stored, check_tracker, checks, driver
 from trackers.tracker import RunInfo
@@ -114,15 +113,6 @@ def test_tensorboard_keeps_promise(check: str, tmp_path: Path) -> None:
     check_tracker(
         "tensorboard", stores.read_tensorboard, directory=tmp_path / "runs", limits=TENSORBOARD, checks=[check]
     )
-
-
-SWANLAB = Limits(integers="float", big_integers="float", rename=stored_name)
-
-
-@every_check
-def test_swanlab_keeps_promise(check: str, tmp_path: Path) -> None:
-    """The file of records holds each once, as doubles under names that SwanLab takes."""
-    check_tracker("swanlab", stores.read_swanlab, directory=tmp_path / "runs", limits=SWANLAB, checks=[check])
 
 
 @every_check

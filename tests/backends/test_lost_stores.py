@@ -37,12 +37,14 @@ from trackers.support.processes import process_start
 from trackers.tracker import RunInfo
 
 STEPS = 40
-FILES = ("json", "csv", "tensorboard", "swanlab", "dvclive", "session", "benchmark", "progress")
+FILES = ("json", "csv", "tensorboard", "dvclive", "session", "benchmark", "progress")
 STORES = ("trackio", "mlflow")
 OPTIONS: dict[str, dict[str, str]] = {}
 """Of trackers that plug-ins bring: options that name folders below the place of all stores."""
 HELD: dict[str, Callable[[RunInfo, Path], Any]] = {}
 """Likewise: what a store below that place holds of a run."""
+APPENDED = {"tensorboard", "dvclive"}
+"""Trackers whose files are taken as they are where no digests of them are known."""
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +67,6 @@ def a_run(home: Path, out: Path, run_id: str) -> RunDirectory:
         f"{name}_DIR": str(out / name.lower())
         for name in ("JSON", "CSV", "TENSORBOARD", "DVCLIVE", "SESSION", "BENCHMARK", "PROGRESS")
     }
-    options |= {"SWANLAB_LOG_DIR": str(out / "swanlab")}
     for folders in OPTIONS.values():
         options |= {name: str(out / folder) for name, folder in folders.items()}
     options["MLFLOW_TRACKING_URI"] = f"sqlite:///{out}/mlflow/mlflow.db"
@@ -119,8 +120,6 @@ def held(run: RunDirectory, name: str, out: Path) -> Any:
     if name == "tensorboard":
         (folder,) = (out / "tensorboard/digits").iterdir()
         return stores.read_tensorboard(info, directory=folder)
-    if name == "swanlab":
-        return stores.read_swanlab(info, directory=out / "swanlab")
     if name in HELD:
         return HELD[name](info, out)
     if name == "dvclive":
@@ -310,7 +309,7 @@ def test_verify_finds_damage_of_equal_length_and_mends_it(name: str, tmp_path: P
     account = read_account(run, name)  # as an older version left it
     account.state.pop("digests", None)
     replace_file(run.delivery_state(name), msgspec.json.encode(account))
-    assert bool(verified(run, name)["damaged"]) == (name not in ("tensorboard", "swanlab", "dvclive"))
+    assert bool(verified(run, name)["damaged"]) == (name not in APPENDED)
     assert expected.held(run) == expected.whole
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import trackers
-from trackers.configuration import kconfig, plugin_options, resolve
+from trackers.configuration import kconfig, options, plugin_options, resolve
 from trackers.configuration.menu import as_markdown
 from trackers.errors import ConfigError, Refused, UsageError
 from trackers.journal import trust
 from trackers.relay.delivery.delivery import Delivery
+from trackers.support import plugins
 from trackers.support.redaction import MASK
 from trackers.tracker import RunInfo
 
@@ -211,3 +212,24 @@ def test_delivery_without_the_login_waits_for_it(install: Install) -> None:
     delivery = Delivery(run._recorder.run, "toy", say=print)
     with pytest.raises(Refused, match="export TOY_URL"):
         delivery._open()
+
+
+@pytest.mark.parametrize("name", plugins.OURS)
+def test_option_of_a_distribution_that_isnt_installed_is_said_once(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What an earlier release, or another machine, saved is read on: one line says what to install. ``init`` takes it,
+    too, unless it is for a tracker that is chosen: then that is what lacks."""
+    for symbol in plugins.OURS[name][1]:
+        options._warned.clear()
+        caplog.clear()
+        (tmp_path / ".config").write_text(f'CONFIG_TRACKER="json"\nCONFIG_{symbol}="out"\nCONFIG_JSON_DIR="here"\n')
+        for _ in range(2):
+            found = resolve({symbol: "out"}, cwd=tmp_path, environ={}, defconfig=str(tmp_path / ".config"))
+            assert (found["TRACKER"], found["JSON_DIR"], found.get(symbol)) == ("json", "here", None)
+        lacks = f"{symbol} has no effect without trackers-{name}: pip install 'trackers-relay[{name}]'"
+        assert caplog.messages == [f"{tmp_path / '.config'}:2: {lacks}", f"argument: {lacks}"]
+        assert resolve({"TRACKER": name, symbol: "out"}, cwd=tmp_path, environ={}, project_file=False)[symbol] == "out"
+        (tmp_path / ".config").write_text(f'CONFIG_{symbol}=""\n')  # its default: nothing is lost
+        assert resolve(cwd=tmp_path, environ={})["TRACKER"] == "json"
+        assert len(caplog.messages) == 2

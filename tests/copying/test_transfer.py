@@ -25,9 +25,10 @@ from trackers import errors
 from trackers.cli.app import app
 from trackers.copying import CopyReport, copy, staging
 from trackers.copying.verify import KEEPS, ContentDigest, SeriesDigest, differences, tally
-from trackers.errors import NotFound, UsageError
+from trackers.errors import MissingPackage, NotFound, UsageError
 from trackers.readers.run_data import load, load_all
 from trackers.records import ArtifactFile, ArtifactRecord, Finish, Media, MediaFile, Metrics, Record, Summary, encode
+from trackers.support import plugins
 
 OFFLINE: dict[str, Any] = {"mode": "offline", "options": {"TRACKER_RELAY": False}}
 
@@ -98,20 +99,25 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("mlflow") / "mlflow.db")
 
 
+DESTINATIONS = ("", "tensorboard", "json", "csv", "trackio", "mlflow")
+MORE: dict[str, str] = {}
+"""Destinations that plug-ins bring, by tracker."""
+
+
 def places(database: str) -> dict[str, str]:
     """A destination of each kind."""
     return {
         "": "out",
         "tensorboard": "tb:tb",
-        "swanlab": "swanlab:swanlab",
         "json": "json:json",
         "csv": "csv:csv",
         "trackio": "trackio:copies",
         "mlflow": f"mlflow:{database}#copies",
+        **MORE,
     }
 
 
-@pytest.mark.parametrize("tracker", ["", "tensorboard", "swanlab", "json", "csv", "trackio", "mlflow"])
+@pytest.mark.parametrize("tracker", DESTINATIONS)
 def test_copy_agrees_and_is_idempotent(tracker: str, database: str) -> None:
     """All of a run arrives in each destination; a second copy adds nothing; names, tags and group are there."""
     run = logged()
@@ -128,7 +134,7 @@ def test_copy_agrees_and_is_idempotent(tracker: str, database: str) -> None:
     if tracker != "csv":
         assert (data.run.group, data.run.notes, sorted(data.run.tags)) == ("ablation", "why", ["first", "größer"])
         assert data.config["model"] == {"depth": 4}
-    if tracker in ("", "trackio", "swanlab", "mlflow"):
+    if tracker not in ("tensorboard", "json", "csv"):
         assert (data.run.name, len(data.artifacts())) == ("baseline", 1)
     times = [load(source).metrics(["train_loss"])["time"].to_pylist() for source in (run.id, second.destination)]
     assert max(abs(one - other) for one, other in zip(*times, strict=True)) <= 0.0005
@@ -152,7 +158,7 @@ MACHINE = {
 """Samples by W&B's names, of which some destinations have names and units of their own."""
 
 
-@pytest.mark.parametrize("tracker", ["", "tensorboard", "swanlab", "json", "csv", "trackio", "mlflow"])
+@pytest.mark.parametrize("tracker", DESTINATIONS)
 def test_samples_of_the_machine_come_back(tracker: str, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a destination calls them and counts them in, samples have their names, times and values again."""
     monkeypatch.setenv("TRACKER_GPU_METRICS", "ranges")
@@ -196,13 +202,21 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("tracker", ["", "tensorboard", "swanlab", "json", "csv", "trackio", "mlflow"])
+@pytest.mark.parametrize("tracker", DESTINATIONS)
 def test_equal_points_of_a_step_are_no_difference(tracker: str, database: str) -> None:
     """Where a destination makes one point of a step's equal ones, the copy agrees, and says of how many."""
     report = one(trainer_state(ROWS), places(database)[tracker])
     assert report.agrees, str(report)
     assert report.stored.values == (10 if tracker in ("json", "mlflow") else 13)
     assert ("3 values are one with others there" in str(report)) == (tracker in ("json", "mlflow"))
+
+
+OF_DESTINATIONS = (
+    test_copy_agrees_and_is_idempotent,
+    test_samples_of_the_machine_come_back,
+    test_equal_points_of_a_step_are_no_difference,
+)
+"""What each destination must stand, of plug-ins, too."""
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -400,6 +414,15 @@ def test_command_prints_reports() -> None:
     assert found["agrees"] is True
     assert found["sides"]["source"]["checksum"] == found["sides"]["destination"]["checksum"]
     assert "trackers copy tb:runs/baseline" in " ".join(cli("copy", "--help").stdout.split())
+
+
+@pytest.mark.parametrize("name", plugins.ours("copies"))
+def test_destination_of_a_distribution_that_isnt_installed_says_what_to_install(name: str) -> None:
+    """One line with its command."""
+    with pytest.raises(MissingPackage) as error:
+        list(copy("latest", f"{name}:there"))
+    says = f"destination '{name}' is a distribution of its own: pip install 'trackers-relay[{name}]'"
+    assert str(error.value) == says
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,6 @@ HOLDS: dict[str, tuple[Callable[[RunDirectory], Found], tuple[str, ...]]] = {
     "tensorboard": (lambda run: source(f"tb:{run.path / 'tensorboard'}"), tuple(ALL)),
     "mlflow": (lambda run: source("mlflow:p"), tuple(ALL)),
     "trackio": (lambda run: source("trackio:p"), tuple(ALL)),
-    "swanlab": (lambda run: source(f"swanlab:{run.path / 'swanlab'}"), tuple(ALL)),
     "dvclive": (written, ("results",)),
 }  # fmt: skip
 

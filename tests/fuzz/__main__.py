@@ -22,13 +22,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first input, to look at one again")
     parser.add_argument("--seeds", type=Path, help="where the seeds lie, made if they aren't there")
+    parser.add_argument("--only", default="", help="make the seeds of one distribution in plugins/ alone: swanlab")
     options = parser.parse_args()
     bad = False
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
         place = Path(name)
         corpus = options.seeds or place / "seeds"
         if not corpus.is_dir():
-            seeds.make(corpus)
+            seeds.make_plugged(corpus, options.only) if options.only else seeds.make(corpus)
         for target in options.targets.split(","):
             (place / target).mkdir()
             began, worked = time.monotonic(), time.process_time()

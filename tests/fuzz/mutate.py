@@ -237,13 +237,13 @@ def event_file(data: bytes, dice: random.Random) -> bytes:
         at += size + 16
     framer = TFRecordFramer()
     place = dice.randrange(len(records))
-    records[place] = _message(records[place], dice)
+    records[place] = message(records[place], dice)
     if dice.random() < 0.2:
         dice.shuffle(records)
     return b"".join(framer.frame(record) for record in records)
 
 
-def _message(content: bytes, dice: random.Random) -> bytes:
+def message(content: bytes, dice: random.Random) -> bytes:
     """A protocol buffer: of its texts and numbers some are others, or its bytes are damaged."""
     if dice.random() < 0.4:
         return blind(content, dice)
@@ -262,7 +262,7 @@ def wandb_records(data: bytes, dice: random.Random) -> bytes:
     """W&B's records, one of them changed in its fields, with checksums that fit."""
     from wandb.proto import wandb_internal_pb2 as protocol
 
-    payloads = list(_wandb_payloads(data))
+    payloads = list(wandb_payloads(data))
     place = dice.randrange(len(payloads))
     record = protocol.Record.FromString(payloads[place])
     texts = list(_items(record))
@@ -283,20 +283,10 @@ def wandb_records(data: bytes, dice: random.Random) -> bytes:
             item.key = dice.choice(("_step", "_timestamp", "global_step", "", "a.b", "_wandb"))
         payloads[place] = record.SerializeToString()
     else:
-        payloads[place] = _message(payloads[place], dice)
+        payloads[place] = message(payloads[place], dice)
     if dice.random() < 0.2:
         dice.shuffle(payloads)
     return wandb_file(payloads)
-
-
-def swanlab_records(data: bytes, dice: random.Random) -> bytes:
-    """SwanLab's records, one of them changed, with checksums that fit."""
-    payloads = list(_wandb_payloads(data))
-    place = dice.randrange(len(payloads))
-    payloads[place] = _message(payloads[place], dice)
-    if dice.random() < 0.2:
-        dice.shuffle(payloads)
-    return data[:7] + wandb_file(payloads)[7:]
 
 
 def parquet(data: bytes, dice: random.Random) -> bytes:
@@ -355,7 +345,7 @@ def _items(record: Any) -> list[Any]:
     return found
 
 
-def _wandb_payloads(data: bytes) -> list[bytes]:
+def wandb_payloads(data: bytes) -> list[bytes]:
     found, at, parts = [], 7, b""
     while at + 7 <= len(data):
         room = 32768 - at % 32768

@@ -10,42 +10,65 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
 import msgspec
 
-from tests.fuzz import planted
+from tests.fuzz import planted, plugged
 
 LOGS = Path(__file__).parents[1] / "logs"
 
 RUN = Path("runs", "digits", "seedrun1")
 NAMES = (
-    "json", "csv", "tensorboard", "swanlab", "trackio", "mlflow", "wandb", "session", "benchmark", "progress",
+    "json", "csv", "tensorboard", "trackio", "mlflow", "wandb", "session", "benchmark", "progress",
+    *plugged.trackers(),
 )  # fmt: skip
 
-PROGRAM = f"""
+PROGRAM = """
 import math
 import numpy as np
 import trackers
 
 run = trackers.init(
-    trackers="{",".join(NAMES)}", project="digits", name="seed", id="seedrun1",
-    config={{"lr": 0.1, "model": {{"width": 3}}}}, tags=["a"], group="g", notes="n",
+    trackers="@NAMES@", project="digits", name="seed", id="seedrun1",
+    config={"lr": 0.1, "model": {"width": 3}}, tags=["a"], group="g", notes="n",
 )
 for step in range(12):
-    run.log({{"train_loss": 2.0 / (step + 1), "learning_rate": 1e-3, "count": step}}, step=step)
-run.log({{"val_loss": math.nan, "note": "text"}}, step=11)
+    run.log({"train_loss": 2.0 / (step + 1), "learning_rate": 1e-3, "count": step}, step=step)
+run.log({"val_loss": math.nan, "note": "text"}, step=11)
 table = trackers.Table(columns=["a"], data=[[1]])
-pictures = {{"picture": trackers.Image(np.zeros((4, 4, 3), np.uint8)), "spread": trackers.Histogram([1, 2, 3])}}
-run.log({{**pictures, "table": table}}, step=11)
-run.log({{"final/best": 0.5}})
+pictures = {"picture": trackers.Image(np.zeros((4, 4, 3), np.uint8)), "spread": trackers.Histogram([1, 2, 3])}
+run.log({**pictures, "table": table}, step=11)
+run.log({"final/best": 0.5})
 run.alert("watch", "out")
 with open("weights.bin", "wb") as file:
     file.write(b"weights")
 run.log_artifact("weights.bin", name="weights", type="model")
 run.finish()
 """
+
+
+def a_run(work: Path, names: Sequence[str]) -> Path:
+    """The directory of a run that was delivered to these trackers; their stores lie below ``work``."""
+    work.mkdir(parents=True)
+    home = {"HOME": str(work), "XDG_CACHE_HOME": str(work / "cache"), "XDG_DATA_HOME": str(work / "data")}
+    away = {"WANDB_MODE": "offline", "TRACKIO_DIR": str(work / "trackio"), "MLFLOW_TRACKING_URI": "sqlite:///mlflow.db"}
+    code = Path(__file__).parents[2]
+    path = os.pathsep.join([str(code), *filter(None, [os.environ.get("PYTHONPATH")])])  # with plug-ins
+    environment = {**os.environ, **home, **away, "PYTHONPATH": path, "TRACKER_FINISH_TIMEOUT": "600"}
+    program = PROGRAM.replace("@NAMES@", ",".join(names))
+    subprocess.run([sys.executable, "-c", program], cwd=work, env=environment, check=True, capture_output=True)
+    return work / "runs" / "digits" / "seedrun1"
+
+
+def make_plugged(place: Path, name: str) -> None:
+    """Write the files of one distribution in plugins/ alone."""
+    module = plugged.modules()[name]
+    work = place / "work"
+    module.seeds(place, a_run(work, names) if (names := getattr(module, "TRACKERS", ())) else None)
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def make(place: Path) -> None:
@@ -55,18 +78,11 @@ def make(place: Path) -> None:
         subprocess.CalledProcessError: the run failed.
     """
     work = place / "work"
-    work.mkdir(parents=True)
-    home = {"HOME": str(work), "XDG_CACHE_HOME": str(work / "cache"), "XDG_DATA_HOME": str(work / "data")}
-    away = {"WANDB_MODE": "offline", "TRACKIO_DIR": str(work / "trackio"), "MLFLOW_TRACKING_URI": "sqlite:///mlflow.db"}
-    code = Path(__file__).parents[2]
-    environment = {**os.environ, **home, **away, "PYTHONPATH": str(code), "TRACKER_FINISH_TIMEOUT": "600"}
-    subprocess.run([sys.executable, "-c", PROGRAM], cwd=work, env=environment, check=True, capture_output=True)
-    run = work / "runs" / "digits" / "seedrun1"
+    run = a_run(work, NAMES)
     _copy(run.glob("*.json"), place / "json", lambda path: path.name.startswith("seed"))
     _copy((work / "benchmark_results").glob("*.json"), place / "benchmark")
     _copy([*run.glob("*.csv")], place / "csv")
     _copy((run / "tensorboard").rglob("*tfevents*"), place / "tb")
-    shutil.copytree(next((run / "swanlab").iterdir()), place / "swanlab")
     _copy(work.glob("trackio/*.db"), place / "trackio")
     _copy(work.glob("mlflow.db"), place / "mlflow")
     _thin(place / "mlflow" / "mlflow.db")
@@ -80,6 +96,8 @@ def make(place: Path) -> None:
     _lake(run, place / "lake")
     _tables(place)
     planted.make(place)
+    for module in plugged.modules().values():
+        module.seeds(place, run)
     (place / "hf").mkdir()
     state = {"global_step": 2, "max_steps": 2, "epoch": 1.0, "best_metric": 0.5, "is_local_process_zero": True,
              "log_history": [{"loss": 2.5, "step": 1, "epoch": 0.5}, {"eval_loss": 2.0, "step": 2},
@@ -98,7 +116,11 @@ def make(place: Path) -> None:
         _caches(place)
     online = {**os.environ, "WANDB_MODE": "online"}  # to a server on loopback
     subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.answers", str(place)], cwd=code, env=online, check=True, capture_output=True
+        [sys.executable, "-m", "tests.fuzz.answers", str(place)],
+        cwd=LOGS.parents[1],
+        env=online,
+        check=True,
+        capture_output=True,
     )
     shutil.rmtree(work)
 
@@ -213,7 +235,7 @@ def _run(run: Path, place: Path, deliveries: set[str]) -> None:
     """The run's directory, with some of its deliveries."""
 
     def others(folder: str, names: list[str]) -> set[str]:
-        left = {"wandb", "tensorboard", "swanlab", "relay.lease"} if Path(folder) == run else set()
+        left = {"wandb", "tensorboard", "relay.lease", *plugged.trackers()} if Path(folder) == run else set()
         if Path(folder).name == "delivery":
             left = {name for name in names if name.partition(".")[0] not in deliveries}
         return left & set(names)

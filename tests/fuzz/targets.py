@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.fuzz import answers, mutate, planted
+from tests.fuzz import answers, mutate, planted, plugged
 from trackers.errors import NotFound
 
 
@@ -344,7 +344,7 @@ def _archive(place: Path) -> None:
         assert [path.name for path in copy.iterdir()] == ["runs"]
 
 
-DELIVERED = ("json", "csv", "session", "progress", "benchmark", "tensorboard", "swanlab")
+DELIVERED = ("json", "csv", "session", "progress", "benchmark", "tensorboard", *plugged.trackers())
 KEPT = " ".join(
     f"runs/*/*/{pattern}"
     for pattern in (
@@ -373,8 +373,6 @@ TARGETS = {
     "tb": Target("tb", "*", (mutate.blind, mutate.event_file), of_files("tb", "*tfevents*", copied=True)),
     "wandb-file": Target("wandb-file", "*.wandb", (mutate.blind, mutate.wandb_records),
                          of_files("wandb-file", "*.wandb", copied=True)),
-    "swanlab": Target("swanlab", "*.swanlab files/* media/*/*", (mutate.blind, mutate.swanlab_records),
-                      of_files("swanlab", "*.swanlab", copied=True)),
     "neptune": Target("neptune", "data/*/*.parquet", (mutate.blind, mutate.parquet), _neptune),
     "lake": Target("lake", "lake/*/*.parquet", (mutate.blind, mutate.parquet), _lake),
     "lake-log": Target("lake", "lake/lake.json lake/*/_delta_log/*", (mutate.blind, mutate.json_in_lines), _lake),
@@ -402,6 +400,8 @@ TARGETS = {
                    planted.read_yaml, alone=True),
     "bombs": Target("bombs", "*", (mutate.blind, planted.claims, planted.claims), planted.read_bombs, alone=True),
 }  # fmt: skip
+for _name in plugged.modules():
+    TARGETS |= plugged.targets(_name)
 USUAL = tuple(TARGETS)
 """What is fuzzed where nothing is named: the logs of all programs are one target of these."""
 PROGRAMS = ("accelerate", "automodel", "bridge", "deepspeed", "fairseq", "gpt-neox", "keras", "levanter", "lightning",

@@ -22,8 +22,9 @@ from tests.analysis.support import write_run
 from trackers.analysis import run_list
 from trackers.analysis.run_list import listing
 from trackers.errors import Damaged, NotFound, TrackersError, UsageError, examples
+from trackers.formats.yaml_text import load_yaml
 from trackers.journal.run_directory import RunDirectory
-from trackers.readers import registry, swanlab
+from trackers.readers import registry
 from trackers.readers.boundary import TolerantReader, boundary, bounded, is_bounded, reason
 from trackers.readers.helpers import merged
 from trackers.readers.reader import SourceRun
@@ -492,7 +493,7 @@ def test_names_of_others_in_a_message_are_few_and_short(tmp_path: Path) -> None:
     ("source", "name"),
     [("hf:there", "trainer_state.json"), ("json:there", "a.json"), ("csv:there", "metrics.csv"),
      ("session:there", "one_summary.json"), ("csv:there/*", "metrics.csv"), ("tb:there", "events.out.tfevents.1.h"),
-     ("swanlab:there", "run-1.swanlab"), ("neptune:there", "run_part_0.parquet")],
+     ("neptune:there", "run_part_0.parquet")],
 )  # fmt: skip
 def test_pipe_or_device_in_a_directory_is_passed_over(source: str, name: str, kind: str, tmp_path: Path) -> None:
     """What somebody put into a directory holds no reader up, and isn't read for ever."""
@@ -521,8 +522,8 @@ BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9
 def test_yaml_of_others_is_plain(text: str) -> None:
     """Nested deeply, in which PyYAML takes the square of the depth, or with aliases that stand for much: refused."""
     with pytest.raises(ValueError, match=r"nested more than|aliases stand for more|parsing"):
-        swanlab._yaml(text)
-    assert swanlab._yaml("a: &x 1\nb: *x") == {"a": 1, "b": 1}
-    assert swanlab._yaml("lr:\n  value: 0.1\n  list: [[1, 2], {a: b}]") == {
+        load_yaml(text)
+    assert load_yaml("a: &x 1\nb: *x") == {"a": 1, "b": 1}
+    assert load_yaml("lr:\n  value: 0.1\n  list: [[1, 2], {a: b}]") == {
         "lr": {"value": 0.1, "list": [[1, 2], {"a": "b"}]}
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,18 @@ import trackers
 from tests import ROOT
 from trackers.errors import NotFound, UsageError
 from trackers.readers.reader import SourceRun
-from trackers.readers.registry import BUILT_IN
+from trackers.readers.registry import BUILT_IN, GROUP
+from trackers.support import plugins
 
 
-@pytest.mark.parametrize("scheme", ["aim", "csv", "hf", "json", "neptune", "session", "swanlab"])
+@pytest.mark.parametrize("scheme", ["aim", "csv", "hf", "json", "neptune", "session"])
 def test_run_that_was_deleted_is_named(scheme: str, tmp_path: Path) -> None:
     """One line names the reader and what isn't there any more."""
     path = tmp_path / "gone"
     run = SourceRun(
         source=f"{scheme}:{path}", id="gone", directory=str(path), native={"path": str(path), "root": str(tmp_path)}
     )
-    module, _, name = BUILT_IN[scheme].partition(":")
-    reader = getattr(importlib.import_module(module), name)()
+    reader = plugins.load(scheme, BUILT_IN.get(scheme) or plugins.targets(GROUP)[scheme])()
     with pytest.raises(NotFound, match=rf"^{scheme}: {re.escape(str(tmp_path))}/\S*gone has gone$"):
         list(reader.read(run))
 

@@ -48,6 +48,9 @@ class Place:
     where: Callable[[RunInfo], str]
     attributes: tuple[str, ...] = ALL
     accepts: frozenset[type[Record]] = frozenset({Config, Metrics, Summary, Text, Info})
+    media: tuple[str, ...] = ("image", "histogram", "table")
+    artifact: bool = True  # with its file
+    alerts: bool = True  # and the environment
 
 
 def json_log(info: RunInfo) -> str:
@@ -63,6 +66,8 @@ PLACES = {
         dataclasses.replace(DOUBLES, float32=True),
         lambda info: str(info.path("tensorboard")),
         attributes=("group", "status"),
+        media=("image", "histogram"),
+        artifact=False,
     ),
     "mlflow": Place(
         "mlflow",
@@ -70,7 +75,6 @@ PLACES = {
         lambda info: f"{info.options['MLFLOW_TRACKING_URI']}#{info.project}/{info.id}",
     ),
     "trackio": Place("trackio", Limits(big_integers="skipped"), lambda info: f"{info.project}/{info.id}"),
-    "swanlab": Place("swanlab", DOUBLES, lambda info: str(info.path("swanlab"))),
     "json": Place("json", Limits(), json_log),
     "csv": Place(
         "csv",
@@ -78,6 +82,9 @@ PLACES = {
         lambda info: str(info.path("metrics.csv")),
         attributes=("status",),
         accepts=frozenset({Metrics, Summary, Text}),
+        media=(),
+        artifact=False,
+        alerts=False,
     ),
     "dvclive": Place(
         "dvclive",
@@ -85,6 +92,9 @@ PLACES = {
         lambda info: str(info.path("dvclive")),
         attributes=(),
         accepts=frozenset({Config, Metrics, Summary, Text}),
+        media=("image",),
+        artifact=False,
+        alerts=False,
     ),
 }
 
@@ -140,7 +150,7 @@ def test_reader_gives_back_what_its_tracker_wrote(tracker: str, tmp_path: Path, 
     records = [*a_run(), ENDING]
     info = delivered(tracker, tmp_path / "run", store, stream(records), group="ablation", notes="why")
     run = check(tracker, info, records)
-    if tracker not in ("tensorboard", "csv", "dvclive"):
+    if PLACES[tracker].attributes == ALL:
         assert (run.id, run.project, run.notes) == (info.id, "digits", "why")
 
 
@@ -152,18 +162,6 @@ def test_reader_sees_a_rewind(tracker: str, tmp_path: Path, store: dict[str, str
     records = [Start(time=T0), *first, Start(time=T0 + 100, attempt=2, from_step=4), *second, ENDING]
     info = delivered(tracker, tmp_path / "run", store, stream(records))
     check(tracker, info, [*first[:5], *second, ENDING])
-
-
-KEPT_MEDIA = {
-    "tensorboard": {"image", "histogram"},
-    "mlflow": {"image", "histogram", "table"},
-    "trackio": {"image", "histogram", "table"},
-    "swanlab": {"image", "histogram", "table"},
-    "json": {"image", "histogram", "table"},
-    "csv": set(),
-    "dvclive": {"image"},
-}
-KEPT_FILES = {"mlflow", "trackio", "swanlab", "json"}
 
 
 @pytest.mark.parametrize("tracker", PLACES)
@@ -178,7 +176,7 @@ def test_reader_gives_back_media_and_files(tracker: str, tmp_path: Path, store: 
     (run,) = reader.runs(place.where(info))
     found = list(reader.read(run, files=tmp_path / "files"))
     media = [record for record in found if isinstance(record, Media)]
-    assert {record.type for record in media} == KEPT_MEDIA[tracker]
+    assert {record.type for record in media} == set(place.media)
     for record in media:
         for item in record.items:
             if record.type == "image":
@@ -190,11 +188,11 @@ def test_reader_gives_back_media_and_files(tracker: str, tmp_path: Path, store: 
                 assert item.data == {"columns": ["prompt", "text"], "rows": [["a", "b"], ["c", "d"]]}
     if tracker == "json":
         assert [record.name for record in found if isinstance(record, ArtifactRecord)] == ["checkpoint"]
-    elif tracker in KEPT_FILES:
+    elif place.artifact:
         (artifact,) = [record for record in found if isinstance(record, ArtifactRecord)]
         assert (artifact.name, artifact.type, artifact.metadata) == ("checkpoint", "model", {"loss": 0.5})
         assert Path(run.directory, artifact.files[0].file).read_bytes() == bytes(range(256))
-    if tracker not in ("csv", "dvclive"):
+    if place.alerts:
         (alert,) = [record for record in found if isinstance(record, Alert)]
         assert (alert.title, alert.text, alert.level) == ("slow", "half the usual rate", "WARN")
         (environment,) = [record for record in found if isinstance(record, Environment)]
@@ -258,17 +256,28 @@ def test_kit_sees_a_reader_that_loses_something(tmp_path: Path, store: dict[str,
         check_reader(Forgetful, f"digits/{info.id}", info, records)
 
 
-def test_running_run_is_read_as_far_as_it_got(tmp_path: Path, store: dict[str, str]) -> None:
+@pytest.mark.parametrize("tracker", PLACES)
+def test_running_run_is_read_as_far_as_it_got(tracker: str, tmp_path: Path, store: dict[str, str]) -> None:
     """A run whose end wasn't told has no Finish, and what was delivered of it is there."""
-    for tracker, place in PLACES.items():
-        info = run_info(tmp_path / tracker, options=store, id=f"run-{tracker}")
-        driver = Driver(registry.load(tracker), info)
-        driver.open()
-        driver.write(stream(a_run()))
-        if tracker == "json":
-            driver.tracker._save(None)  # type: ignore[union-attr]
-        reader = sources.load(place.scheme)()
-        (run,) = reader.runs(place.where(info))
-        stored = read_back(reader, run)
-        assert stored.status == "running"
-        assert len(stored.metrics["n"]) == 40
+    place = PLACES[tracker]
+    info = run_info(tmp_path / tracker, options=store, id=f"run-{tracker}")
+    driver = Driver(registry.load(tracker), info)
+    driver.open()
+    driver.write(stream(a_run()))
+    if tracker == "json":
+        driver.tracker._save(None)  # type: ignore[union-attr]
+    reader = sources.load(place.scheme)()
+    (run,) = reader.runs(place.where(info))
+    stored = read_back(reader, run)
+    assert stored.status == "running"
+    assert len(stored.metrics["n"]) == 40
+
+
+OF_PLACES = (
+    test_reader_gives_back_what_its_tracker_wrote,
+    test_reader_sees_a_rewind,
+    test_reader_gives_back_media_and_files,
+    test_random_runs_round_trip,
+    test_running_run_is_read_as_far_as_it_got,
+)
+"""What each tracker and its reader must stand together, of plug-ins, too."""

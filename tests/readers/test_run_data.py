@@ -25,6 +25,7 @@ from trackers.readers import cache, columns, frames, journal
 from trackers.readers.columns import Block, ColumnBlocks
 from trackers.readers.run_data import RunData, load, load_all
 from trackers.records import Metrics, Record, nearest_double
+from trackers.support import plugins
 
 
 def logged(steps: int = 20, name: str = "baseline", **options: Any) -> trackers.Run:
@@ -116,6 +117,18 @@ def test_missing_run_and_unknown_scheme() -> None:
         load("mlflo:digits")
     with pytest.raises(NotFound, match="no metric 'nothing'"):
         load("latest").metrics(["nothing"])
+
+
+@pytest.mark.parametrize("name", plugins.ours("source"))
+def test_source_of_a_distribution_that_isnt_installed_says_what_to_install(name: str) -> None:
+    """What was built in once is one line with its command, also where a file's name tells the scheme."""
+    says = f"source '{name}' is a distribution of its own: pip install 'trackers-relay[{name}]'"
+    files = {"swanlab": "run-1.swanlab", "neptune": "run_part_0.parquet"}
+    Path(files.get(name, "file")).touch()
+    for source in (f"{name}:there", files.get(name, f"{name}:file")):
+        with pytest.raises(MissingPackage) as error:
+            load(source)
+        assert str(error.value) == says
 
 
 def test_tables_as_pandas_and_polars() -> None:

@@ -44,7 +44,7 @@ def test_unknown_tracker_names_the_nearest_and_all_known() -> None:
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize("name", plugins.OURS)
+@pytest.mark.parametrize("name", plugins.ours("tracker"))
 def test_tracker_of_a_distribution_that_isnt_installed_says_what_to_install(name: str) -> None:
     """What was built in once, or is documented here, is one line with its command; nothing is begun."""
     with pytest.raises(errors.MissingPackage) as error:

@@ -35,7 +35,6 @@ BUILT_IN: dict[str, str] = {
         "session",
         "console",
         "progress",
-        "swanlab",
         "dvclive",
         "storage",
         "lake",
@@ -110,10 +109,10 @@ def preload(name: str) -> None:
 
 
 def _load(name: str, target: str | None) -> type[Tracker]:
-    if target is None and (install := plugins.install(name)):
+    if target is None and (install := plugins.install(name, "tracker")):
         raise MissingPackage(f"tracker {name!r} is a distribution of its own: {install}")
     if target is None:
-        names = sorted({*tracker_names(), *plugins.OURS})
+        names = sorted({*tracker_names(), *plugins.ours("tracker")})
         raise UnknownTracker(f"unknown tracker {name!r}{did_you_mean(name, names)} Known: {', '.join(names)}, {NONE}")
     cls: type[Tracker] = plugins.load(f"tracker {name!r}", target)
     return cls if name in BUILT_IN else as_tracker(name, cls)
@@ -207,7 +206,7 @@ def works_here(name: str) -> bool:
 
 def distribution(name: str) -> str:
     """The distribution that brings a tracker, for an installer; "" for a built-in one."""
-    return "" if name in BUILT_IN else _distribution(name)
+    return "" if name in BUILT_IN or name in plugins.OURS else _distribution(name)
 
 
 def notes(name: str, options: Mapping[str, Any]) -> list[str]:

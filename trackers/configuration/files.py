@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from trackers.configuration import trusted
+from trackers.configuration import plugin_options, trusted
 from trackers.configuration.declaration import Assignment
 from trackers.configuration.kconfig import Tree, is_prefixed
 from trackers.errors import ConfigError, did_you_mean
@@ -26,7 +26,8 @@ _MENTION = re.compile(r"\s*(CONFIG_)?([A-Za-z][A-Za-z0-9_]*)")
 class Contents(NamedTuple):
     """Settings of a file.
 
-    strangers: symbols of no tree that we know, left out. dropped: messages on unknown options, left out. remarks:
+    strangers: symbols of no tree that we know, left out. dropped: messages on unknown options, and on those
+    of distributions of ours that aren't installed, left out. remarks:
     messages on lines about symbols of the tree that sources ours, left out.
     """
 
@@ -112,6 +113,8 @@ def read(
                 contents.remarks.append(f"{source}: {name}={text} isn't taken: it must be text in double quotes")
             elif tree.knows(name) or tree.knows_elsewhere(name) or tree.takes(name):
                 contents.assignments.append(Assignment(name, _value(name, text, source, tree), source))
+            elif why := plugin_options.absent(name):
+                contents.dropped.extend([f"{source}: {why}"] if text not in ('""', "n") else [])
             else:
                 unknown.append((name, source))
         elif line and not line.lstrip().startswith("#"):

@@ -283,6 +283,7 @@ def resolve(
             _warn_of_unused(tree)
         values = {name: tree.value(name) for name in tree.declarations}
         others = {n: v for n, v in (arguments or {}).items() if v is not None and not tree.knows(n)}
+        others = {n: v for n, v in others.items() if not _is_absent(n, str(values["TRACKER"]))}
         _check_plugins(tree, others, str(values["TRACKER"]))
         given = _of_chosen_plugins(tree, str(values["TRACKER"]))
         sources |= {name: assignment.source for name, assignment in given.items()} | dict.fromkeys(others, ARGUMENT)
@@ -298,13 +299,21 @@ def file_assignments(tree: Tree, defconfig: str | None, environ: Mapping[str, st
     if defconfig:
         path, label = files.find_defconfig(defconfig, cwd)
         root = None if label == defconfig else files.untrusted(path, cwd)
-        return _harmless(files.read(path, label, tree, explicit=True, root=root).assignments, tree, root)
+        return _harmless(_read(path, label, tree, explicit=True, root=root), tree, root)
     path = files.config_path(environ, cwd)
     if not path.is_file():  # ~/.config is a folder
         return []
     label = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
     root = None if environ.get("KCONFIG_CONFIG") else files.untrusted(path, cwd)
-    return _harmless(files.read(path, label, tree, explicit=False, root=root).assignments, tree, root)
+    return _harmless(_read(path, label, tree, explicit=False, root=root), tree, root)
+
+
+def _read(path: Path, label: str, tree: Tree, *, explicit: bool, root: Path | None) -> list[Assignment]:
+    """A file's values; what can't count, as its distribution isn't installed, is said once."""
+    contents = files.read(path, label, tree, explicit=explicit, root=root)
+    for text in contents.dropped:
+        _warn(text, text)
+    return contents.assignments
 
 
 def _harmless(assignments: list[Assignment], tree: Tree, home: Path | None) -> list[Assignment]:
@@ -428,6 +437,15 @@ def _assignments(tree: Tree, values: Mapping[str, Any] | None, source: str | Non
         origin = source or f"flag {declaration.flag}"
         assignments.append(Assignment(name, declaration.text(value, origin), origin))
     return assignments
+
+
+def _is_absent(name: str, trackers: str) -> bool:
+    """Whether ``init`` was given an option of a distribution of ours that isn't installed, which is said once. If a
+    chosen tracker is the one that lacks, that is said instead."""
+    why = "" if name.startswith(_prefixes(trackers)) else plugin_options.absent(name)
+    if why:
+        _warn(f"{ARGUMENT}: {name}", f"{ARGUMENT}: {why}")
+    return bool(why)
 
 
 def _check_plugins(tree: Tree, others: Mapping[str, Any], trackers: str) -> None:

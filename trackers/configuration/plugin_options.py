@@ -74,6 +74,17 @@ def plugin_of(symbol: str) -> str:
     return next((name for name, fragment in fragments().items() if symbol in fragment.symbols), "")
 
 
+def absent(symbol: str) -> str:
+    """Why an option has no effect, with the command to install what it belongs to: a distribution of ours that isn't
+    installed; "" for any other."""
+    for name, (_, symbols) in plugins.OURS.items():
+        if symbol in symbols and name not in fragments():
+            return (
+                f"{symbol} has no effect without the distribution trackers-{name}: pip install 'trackers-relay[{name}]'"
+            )
+    return ""
+
+
 def menus() -> str:
     """What stands behind our own Kconfig file: a menu for each fragment."""
     return "".join(f'\nmenu "{fragment.title}"\n{fragment.text}\nendmenu\n' for fragment in fragments().values())

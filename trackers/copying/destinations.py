@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from trackers.copying.verify import KEEPS, Capabilities
-from trackers.errors import NotFound, UsageError, did_you_mean
+from trackers.errors import MissingPackage, NotFound, UsageError, did_you_mean
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers.mlflow.reader import split_address
 from trackers.relay.delivery.cursor_file import read_account
@@ -82,8 +82,12 @@ class CopyTarget:
         return f"{cls.scheme}:{state.get('url', '')}"
 
     @classmethod
-    def _below(cls, place: CopyPlace, pattern: str, info: RunInfo) -> str:
-        """The source that names the directory below the place."""
+    def below(cls, place: CopyPlace, pattern: str, info: RunInfo) -> str:
+        """The source that names the directory below the place.
+
+        Args:
+            pattern: of the directory's name.
+        """
         copies = list(Path(place.options[cls.symbol]).glob(pattern))
         if not copies:
             raise NotFound(f"{cls.scheme}: the copy of {info.name!r} isn't in {place.options[cls.symbol]}")
@@ -143,15 +147,7 @@ class _Tensorboard(CopyTarget):
         run_id = glob.escape(info.id)
         files = Path(place.options[cls.symbol]).glob(f"*/*/*.tfevents.*.{run_id}.[0-9]*.trackers")
         folder = next((file.parent for file in files), None)  # an earlier release's files don't tell the run
-        return cls._below(place, f"*/*-{run_id}", info) if folder is None else f"tb:{folder}"
-
-
-class _Swanlab(CopyTarget):
-    scheme, symbol, keeps = "swanlab", "SWANLAB_LOG_DIR", KEEPS["swanlab"]
-
-    @classmethod
-    def source(cls, place: CopyPlace, info: RunInfo, state: Mapping[str, Any], run: Path) -> str:
-        return cls._below(place, f"run-*-{info.id}", info)
+        return cls.below(place, f"*/*-{run_id}", info) if folder is None else f"tb:{folder}"
 
 
 class _Aim(CopyTarget):
@@ -171,7 +167,7 @@ class _Csv(CopyTarget):
 
 
 BUILT_IN: dict[str, type[CopyTarget]] = {
-    target.scheme: target for target in (_Wandb, _Mlflow, _Trackio, _Tensorboard, _Swanlab, _Aim, _Json, _Csv)
+    target.scheme: target for target in (_Wandb, _Mlflow, _Trackio, _Tensorboard, _Aim, _Json, _Csv)
 }
 
 
@@ -184,11 +180,14 @@ def target(scheme: str) -> type[CopyTarget]:
     """What a scheme stands for.
 
     Raises:
-        UsageError: nothing can be copied there, or the plug-in can't be loaded.
+        UsageError: nothing can be copied there, or the plug-in can't be loaded. MissingPackage: it is a distribution of
+            ours that isn't installed.
     """
     if scheme in BUILT_IN:
         return BUILT_IN[scheme]
     named = plugins.targets(GROUP).get(scheme)
+    if named is None and (command := plugins.install(scheme, "copies")):
+        raise MissingPackage(f"destination {scheme!r} is a distribution of its own: {command}")
     if named is None:
         raise UsageError(f"nothing can be copied to {scheme!r}{did_you_mean(scheme, schemes())} {listed()}")
     what = f"the destination {scheme!r} of {plugins.distribution(GROUP, scheme)}"

@@ -365,7 +365,6 @@ KEEPS: dict[str, Capabilities] = {
         files=False,
         media=frozenset({"image", "audio", "histogram"}),
     ),
-    "swanlab": Capabilities(media=frozenset({"image", "audio", "table", "histogram", "html"})),
     "aim": Capabilities(last=True, media=frozenset({"image", "audio"})),
     # It names files, and holds none.
     "json": Capabilities(stepless="top", samples=False, once="step", files=False, media=frozenset()),

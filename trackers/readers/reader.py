@@ -92,6 +92,9 @@ class Reader(ABC):
     """What sources begin with: that of the entry point."""
     needs: ClassVar[Sequence[str]] = ()
     """Import names of the packages that it uses."""
+    embeds: ClassVar[bool] = False
+    """Whether its files hold pictures and sounds themselves: ``trackers ui`` has those of a run that somebody looks at
+    put beside, by ``files`` of :meth:`read`."""
 
     @abstractmethod
     def runs(self, where: str) -> list[SourceRun]:

@@ -34,7 +34,6 @@ BUILT_IN: dict[str, str] = {
     "tb": "trackers.readers.tensorboard.reader:TensorboardReader",
     "mlflow": "trackers.readers.mlflow.reader:MlflowReader",
     "trackio": "trackers.readers.trackio.reader:TrackioReader",
-    "swanlab": "trackers.readers.swanlab:SwanlabReader",
     "neptune": "trackers.readers.neptune:NeptuneReader",
     "aim": "trackers.readers.aim.reader:AimReader",
     "json": "trackers.readers.json.reader:JsonReader",
@@ -67,8 +66,8 @@ class Source(NamedTuple):
 
 
 def schemes() -> list[str]:
-    """All schemes, sorted; plug-ins included."""
-    return sorted({*BUILT_IN, *_plugins()})
+    """All schemes, sorted; plug-ins included, and ours that aren't installed."""
+    return sorted({*BUILT_IN, *_plugins(), *plugins.ours("source")})
 
 
 def parse(source: str | os.PathLike[str]) -> Source:
@@ -87,7 +86,7 @@ def parse(source: str | os.PathLike[str]) -> Source:
     match = _SCHEME.fullmatch(source)
     if match is not None and not Path(source).exists():
         scheme, where = match[1], match[2]
-        if scheme in BUILT_IN or scheme in _plugins():
+        if scheme in schemes():
             return Source(scheme, where)
         if scheme != "sqlite" and "://" not in source:  # an address has been put where a scheme must stand
             raise _unknown(scheme)
@@ -107,6 +106,8 @@ def load(scheme: str) -> type[Reader]:
         UsageError: no such scheme, or the plug-in can't be loaded. MissingPackage: a package isn't installed.
     """
     target = BUILT_IN.get(scheme) or _plugins().get(scheme)
+    if target is None and (install := plugins.install(scheme, "source")):
+        raise MissingPackage(f"source {scheme!r} is a distribution of its own: {install}")
     if target is None:
         raise _unknown(scheme)
     what = f"the reader of {scheme!r}"
@@ -171,7 +172,7 @@ def _unknown(scheme: str) -> UsageError:
 
 
 def _requirement(scheme: str) -> str:
-    if scheme in BUILT_IN:
+    if scheme in BUILT_IN or scheme in plugins.OURS:
         return f"trackers-relay[{EXTRAS.get(scheme, scheme)}]"
     return plugins.distribution(GROUP, scheme)
 

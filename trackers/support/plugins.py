@@ -22,8 +22,13 @@ COMMANDS = "trackers.commands"
 """Entry-point group of commands: name = "package.module:app", a ``typer.Typer``."""
 _GROUPS = "trackers."
 _OWN = "trackers-relay"
-OURS = ("clearml", "comet")
-"""Trackers and sources that we keep in distributions of their own (plugins/), which extras of ours name."""
+OURS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
+    "clearml": (frozenset({"tracker"}), ("CLEARML_OFFLINE_DIR",)),
+    "comet": (frozenset({"tracker"}), ("COMET_OFFLINE_DIRECTORY",)),
+    "swanlab": (frozenset({"tracker", "source", "copies"}), ("SWANLAB_LOG_DIR",)),
+}
+"""What we keep in distributions of their own (plugins/), which extras of ours name, by name: what it is (tracker,
+source, destination of copies), and its options. Known without them, so that a message can say what to install."""
 _METADATA = (".dist-info", ".egg-info")
 
 
@@ -190,9 +195,14 @@ def _asked(place: str) -> list[list[PluginEntry]]:
     ]
 
 
-def install(name: str) -> str:
-    """The command that installs a tracker or source which isn't installed, for messages; "" if we have none."""
-    return f"pip install 'trackers-relay[{name}]'" if name in OURS else ""
+def ours(what: str) -> list[str]:
+    """Names of what we keep in distributions of their own: "tracker", "source" or "copies"."""
+    return [name for name, (kinds, _) in OURS.items() if what in kinds]
+
+
+def install(name: str, what: str) -> str:
+    """The command that installs a tracker, a source or copies of ours, for messages; "" if we have none of the name."""
+    return f"pip install 'trackers-relay[{name}]'" if name in ours(what) else ""
 
 
 def distribution(group: str, name: str) -> str:

@@ -49,8 +49,6 @@ PARTS = 500
 """Rows are shown after so many were read, while the first search goes on."""
 SERVERS = ("wandb", "mlflow", "trackio")
 """Schemes of servers and databases."""
-EMBEDDING = ("tb", "aim")
-"""Schemes of files that hold pictures and sounds themselves: those of a run that is looked at are put beside."""
 _VERSION = f"rows 2 of {__version__}"
 
 
@@ -459,7 +457,7 @@ class _OtherRuns:
     def content(self, key: str) -> WholeRun:
         # A reader belongs to one thread: this is another one than that of the rows.
         data = RunData(registry.load(self._reader.scheme)(), self._runs[key])
-        return WholeRun(data, data.media(self._files / key) if self._reader.scheme in EMBEDDING else None)
+        return WholeRun(data, data.media(self._files / key) if self._reader.embeds else None)
 
     def served(self, key: str) -> ServedRun | None:
         """What the run's server has of media; None: they lie here, or the reader can't tell."""

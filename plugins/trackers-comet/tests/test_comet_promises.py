@@ -8,19 +8,19 @@ import pytest
 from comet_store import read_comet
 
 from tests import again
-from tests.backends import test_contract, test_lost_stores
-from tests.backends.test_lost_stores import _places  # noqa: F401
 from tests.editing import test_trackers
 from trackers.frameworks.megatron import LoggerConfig, start
 from trackers.journal.run_directory import RunDirectory
 from trackers.testing import Limits, check_tracker, checks
 
-test_lost_stores.OPTIONS["comet"] = {"COMET_OFFLINE_DIRECTORY": "comet"}
-test_lost_stores.HELD["comet"] = lambda info, out: read_comet(info, directory=out / "comet")
-test_trackers.HOLDS["comet"] = (lambda run: test_trackers.archived(run, "comet"), tuple(test_trackers.ALL))
-for test in (*test_lost_stores.OF_FILES, test_trackers.test_tracker_holds_what_the_table_says,
-             test_contract.test_built_in_trackers_add_no_member):  # fmt: skip
-    globals()[test.__name__] = again.with_values(test, ["comet"])
+globals().update(
+    again.of_tracker(
+        "comet",
+        {"COMET_OFFLINE_DIRECTORY": "comet"},
+        lambda info, out: read_comet(info, directory=out / "comet"),
+        (lambda run: test_trackers.archived(run, "comet"), tuple(test_trackers.ALL)),
+    )
+)
 
 
 @pytest.mark.parametrize("check", checks())

@@ -72,6 +72,7 @@ class AimReader(Reader):
 
     scheme = "aim"
     needs = ("aimrocks",)
+    embeds = True
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the stores below it."""

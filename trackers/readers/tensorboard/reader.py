@@ -163,6 +163,7 @@ class TensorboardReader(Reader):
 
     scheme = "tb"
     needs = ("tensorboard", "numpy")
+    embeds = True
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. Also a single event file, and patterns (``runs/*``)."""

@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from trackers.backends.shared import media_files
-from trackers.formats import swanlab_run as form
 from trackers.records import Media, MediaFile, name_floats
 from trackers.tracker import RunInfo
+from trackers_swanlab import run_files as form
 
 PICTURES = ("png", "jpg", "jpeg", "bmp")
 """Formats of images that SwanLab takes (swanlab/sdk/internal/run/transforms/image); others become PNG."""

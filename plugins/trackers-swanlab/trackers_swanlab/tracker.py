@@ -39,10 +39,8 @@ from trackers.backends.shared.append_file import (
 )
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.kept_file import keep
-from trackers.backends.swanlab.precheck import SwanlabPrecheck
 from trackers.errors import NotFound
 from trackers.formats import leveldb_log, vendor_system_names
-from trackers.formats import swanlab_run as form
 from trackers.records import (
     ALL_KINDS,
     MAX_STEP,
@@ -69,6 +67,8 @@ from trackers.records import (
 )
 from trackers.support import confined
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
+from trackers_swanlab import run_files as form
+from trackers_swanlab.precheck import SwanlabPrecheck
 
 OWN = "trackers/"
 """How the names of texts begin that hold what SwanLab has no place for."""
@@ -262,7 +262,7 @@ class SwanlabTracker(SwanlabPrecheck):
             for name, text in record.values.items():
                 yield from self._media(name, [_text(text)], record, draft)
         elif isinstance(record, Media):
-            from trackers.backends.swanlab import media
+            from trackers_swanlab import media
 
             yield from self._media(record.name, media.media_items(record, self._info), record, draft)
         elif isinstance(record, Config):
@@ -503,7 +503,7 @@ def _identity(state: SwanLabState) -> dict[str, Any]:
 
 
 def _text(content: str) -> Any:
-    from trackers.backends.swanlab import media
+    from trackers_swanlab import media
 
     return media.text(content)
 

@@ -7,4 +7,4 @@ from __future__ import annotations
 
 import os
 
-collect_ignore = [] if "TRACKERS_CLIENTS" in os.environ else ["test_client.py"]
+collect_ignore = [] if "TRACKERS_CLIENTS" in os.environ else ["test_swanlab_client.py"]

@@ -13,15 +13,16 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from swanlab_protocol import record_class
+from swanlab_store import read_swanlab
+from trackers_swanlab import run_files as form
+from trackers_swanlab.tracker import SwanlabTracker
 
 import trackers
 from tests import ROOT, stores
-from tests.fakes.swanlab_protocol import record_class
 from tests.helpers import T0, Driver, deliver_over_a_lost_rewind, run_info, stream
-from trackers.backends.swanlab.tracker import SwanlabTracker
 from trackers.errors import Rejected
 from trackers.formats import leveldb_log
-from trackers.formats import swanlab_run as form
 from trackers.records import (
     Alert,
     ArtifactFile,
@@ -73,7 +74,7 @@ def test_rewind_drops_superseded_values(tmp_path: Path) -> None:
         *(("a", step, float(step)) for step in range(3)), ("__swanlab__.cpu", 0, 7.0), ("a", 3, 30.0),
         ("final/best", 3, 0.5),
     ]  # fmt: skip
-    assert stores.read_swanlab(run.info).texts == {}
+    assert read_swanlab(run.info).texts == {}
     columns = {record.column.column_key: record.column.section_type for record in found(tmp_path)}
     assert columns["__swanlab__.cpu"] == form.SYSTEM_SECTION
 
@@ -107,8 +108,8 @@ def test_run_that_goes_on_after_its_end_has_one_end(tmp_path: Path) -> None:
     kinds = [record.WhichOneof("record_type") for record in found(tmp_path)]
     assert kinds.count("finish") == 1
     assert found(tmp_path)[-1].finish.state == form.FINISHED
-    assert stores.read_swanlab(run.info).summary == {"final/best": 2.5}
-    assert stores.read_swanlab(run.info).texts == {"final/note": [(1, "x")]}
+    assert read_swanlab(run.info).summary == {"final/best": 2.5}
+    assert read_swanlab(run.info).texts == {"final/note": [(1, "x")]}
 
 
 def test_step_metric_is_the_columns_x_axis(tmp_path: Path) -> None:
@@ -235,7 +236,7 @@ def test_no_client_is_needed(tmp_path: Path) -> None:
     """A delivery loads neither swanlab nor protobuf nor NumPy."""
     code = (
         "import sys; from pathlib import Path; from tests.helpers import *\n"
-        "from trackers.backends.swanlab.tracker import SwanlabTracker\n"
+        "from trackers_swanlab.tracker import SwanlabTracker\n"
         f"Driver(SwanlabTracker, run_info(Path({str(tmp_path / 'run')!r}))).deliver(training(3))\n"
         "print(sorted({m.split('.')[0] for m in sys.modules} & {'swanlab', 'numpy', 'google', 'yaml'}))"
     )

@@ -17,7 +17,6 @@ import msgspec
 
 from trackers.errors import Damaged
 from trackers.formats import leveldb_log
-from trackers.formats import swanlab_run as form
 from trackers.formats.yaml_text import load_yaml
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, add_note, bounded
@@ -41,6 +40,7 @@ from trackers.records import (
     Text,
 )
 from trackers.support import confined
+from trackers_swanlab import run_files as form
 
 TAIL_BYTES = 1 << 20
 """How much of a file's end is looked at for how the run ended."""

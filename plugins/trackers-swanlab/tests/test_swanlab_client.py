@@ -20,12 +20,13 @@ from swanlab.sdk.internal.core_python.metrics import RunMetrics
 from swanlab.sdk.internal.core_python.store import DataStoreReader
 from swanlab.sdk.internal.core_python.sync import CoreSyncPython
 from swanlab.sdk.internal.pkg import constraints
+from swanlab_store import swanlab_stored
+from trackers_swanlab.reader import SwanlabReader
+from trackers_swanlab.run_files import stored_name
+from trackers_swanlab.tracker import SwanlabTracker
 
 from tests import stores
 from tests.helpers import T0, Driver, run_info, stream
-from trackers.backends.swanlab.tracker import SwanlabTracker
-from trackers.formats.swanlab_run import stored_name
-from trackers.readers.swanlab import SwanlabReader
 from trackers.records import ArtifactRecord, Config, Finish, Media, Metrics, Record, Start, Summary, Text
 from trackers.testing import Limits, Stored, check_tracker, checks
 from trackers.testing.checks import metric_names, one_of_each
@@ -38,7 +39,7 @@ def read(info: RunInfo, state: Mapping[str, Any]) -> Stored:
     reader = DataStoreReader()
     reader.open(path)
     try:
-        return stores.swanlab_stored(path.parent, [NativeRecord.FromString(content) for content in reader])
+        return swanlab_stored(path.parent, [NativeRecord.FromString(content) for content in reader])
     finally:
         reader.close()
 

@@ -1,0 +1,1 @@
+"""SwanLab as a tracker, a source and a destination of copies."""

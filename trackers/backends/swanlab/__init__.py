@@ -1,1 +1,0 @@
-"""SwanLab as a tracker."""
