@@ -141,7 +141,7 @@ test-clients:  ## the tests with the clients that don't go with the others (Swan
 	@rm -rf build/plugins
 	@.venv-clients/bin/python -m pip install --quiet --no-deps --target build/plugins $(PLUGINS:%=./%)
 	@TRACKERS_CLIENTS=y PYTHONPATH=$(CURDIR)/build/plugins .venv-clients/bin/python -m pytest -n $(CORES) \
-		$(patsubst %,plugins/trackers-%/tests, clearml comet swanlab) $(addprefix tests/backends/, aim dvclive) tests/readers/aim/test_client.py tests/object_storage tests/kubernetes $(PYTEST)
+		$(patsubst %,plugins/trackers-%/tests, aim clearml comet dvclive swanlab) tests/object_storage tests/kubernetes $(PYTEST)
 
 slurm-check: $(DEV_ENV)  ## jobs of a real Slurm of one node: tasks, arrays, signals, requeues, preemption; needs root, slurm-wlm, munge (minutes)
 	@TRACKERS_SLURM=y $(ALONE) $(PYTHON) -m pytest -n 0 tests/slurm $(PYTEST)

@@ -115,13 +115,6 @@ def test_tensorboard_keeps_promise(check: str, tmp_path: Path) -> None:
     )
 
 
-@every_check
-def test_dvclive_keeps_promise(check: str, tmp_path: Path) -> None:
-    """The folder holds each record once, to the millisecond, as DVCLive writes it."""
-    limits = Limits(time_resolution_s=0.0005, statuses=None)
-    check_tracker("dvclive", stores.read_dvclive, directory=tmp_path / "runs", limits=limits, checks=[check])
-
-
 @pytest.fixture(scope="module")
 def mlflow_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     """One store for all checks: a new one takes seconds to create its tables."""

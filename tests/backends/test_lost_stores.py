@@ -37,13 +37,13 @@ from trackers.support.processes import process_start
 from trackers.tracker import RunInfo
 
 STEPS = 40
-FILES = ("json", "csv", "tensorboard", "dvclive", "session", "benchmark", "progress")
+FILES = ("json", "csv", "tensorboard", "session", "benchmark", "progress")
 STORES = ("trackio", "mlflow")
 OPTIONS: dict[str, dict[str, str]] = {}
 """Of trackers that plug-ins bring: options that name folders below the place of all stores."""
 HELD: dict[str, Callable[[RunInfo, Path], Any]] = {}
 """Likewise: what a store below that place holds of a run."""
-APPENDED = {"tensorboard", "dvclive"}
+APPENDED = {"tensorboard"}
 """Trackers whose files are taken as they are where no digests of them are known."""
 
 
@@ -65,7 +65,7 @@ def a_run(home: Path, out: Path, run_id: str) -> RunDirectory:
     run.make()
     options = {
         f"{name}_DIR": str(out / name.lower())
-        for name in ("JSON", "CSV", "TENSORBOARD", "DVCLIVE", "SESSION", "BENCHMARK", "PROGRESS")
+        for name in ("JSON", "CSV", "TENSORBOARD", "SESSION", "BENCHMARK", "PROGRESS")
     }
     for folders in OPTIONS.values():
         options |= {name: str(out / folder) for name, folder in folders.items()}
@@ -122,11 +122,6 @@ def held(run: RunDirectory, name: str, out: Path) -> Any:
         return stores.read_tensorboard(info, directory=folder)
     if name in HELD:
         return HELD[name](info, out)
-    if name == "dvclive":
-        (folder,) = (out / "dvclive").iterdir()
-        found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-        del found[".trackers.jsonl"]
-        return stores.read_dvclive(info, directory=out / "dvclive"), {key: found[key].read_bytes() for key in found}
     files = sorted(path for path in (out / name).rglob("*") if path.is_file())
     return {path.relative_to(out).as_posix(): _settled(path) for path in files}
 

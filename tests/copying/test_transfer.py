@@ -24,7 +24,7 @@ from tests.analysis.support import write_run
 from trackers import errors
 from trackers.cli.app import app
 from trackers.copying import CopyReport, copy, staging
-from trackers.copying.verify import KEEPS, ContentDigest, SeriesDigest, differences, tally
+from trackers.copying.verify import KEEPS, Capabilities, ContentDigest, SeriesDigest, differences, tally
 from trackers.errors import MissingPackage, NotFound, UsageError
 from trackers.readers.run_data import load, load_all
 from trackers.records import ArtifactFile, ArtifactRecord, Finish, Media, MediaFile, Metrics, Record, Summary, encode
@@ -609,12 +609,12 @@ def test_last_value_of_a_step_counts_where_there_is_one(monkeypatch: pytest.Monk
 
     early = [record(step, a=1.0, b=2.0) for step in range(10)]
     late = [record(step, a=3.0) for step in range(5, 15)]
-    wanted = tally([*early, *late], KEEPS["aim"])
+    wanted = tally([*early, *late], Capabilities(last=True))
     there = tally(
         [*(record(step, a=1.0, b=2.0) for step in range(5)), *(record(step, b=2.0) for step in range(5, 10)), *late]
     )
-    assert list(differences(wanted, there, KEEPS["aim"])) == []
+    assert list(differences(wanted, there, Capabilities(last=True))) == []
     assert wanted.metrics["a"].count == 15
-    assert list(differences(tally([*late, *early], KEEPS["aim"]), there, KEEPS["aim"])) == [
+    assert list(differences(tally([*late, *early], Capabilities(last=True)), there, Capabilities(last=True))) == [
         "metric 'a': the checksums of 15 steps and values differ"
     ]

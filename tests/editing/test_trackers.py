@@ -50,13 +50,6 @@ def table(run: RunDirectory) -> Found:
     return {"results": 0.5 if "0.5" in (run.path / "summary.csv").read_text() else None}
 
 
-def written(run: RunDirectory) -> Found:
-    """DVCLive's documents'."""
-    text = (run.path / "dvclive" / "metrics.json").read_text()
-    assert "second" not in text
-    return {"results": 0.5 if "0.5" in text else None}
-
-
 def session(run: RunDirectory) -> Found:
     """The session's summary's."""
     (path,) = Path("logs").rglob("*summary.json")
@@ -72,7 +65,6 @@ HOLDS: dict[str, tuple[Callable[[RunDirectory], Found], tuple[str, ...]]] = {
     "tensorboard": (lambda run: source(f"tb:{run.path / 'tensorboard'}"), tuple(ALL)),
     "mlflow": (lambda run: source("mlflow:p"), tuple(ALL)),
     "trackio": (lambda run: source("trackio:p"), tuple(ALL)),
-    "dvclive": (written, ("results",)),
 }  # fmt: skip
 
 

@@ -320,23 +320,6 @@ def parquet(data: bytes, dice: random.Random) -> bytes:
     return written.getvalue().to_pybytes()
 
 
-def framed(data: bytes, dice: random.Random) -> bytes:
-    """Keys and values of Aim's stand-in, one of them changed."""
-    from tests.readers.aim import stand_in
-
-    items = list(stand_in.unpacked(data).items())
-    if not items:
-        return data
-    at = dice.randrange(len(items))
-    name, value = items[at]
-    odd = bytes([dice.randrange(17)]) + dice.choice((b"", b"\0" * 8, b"\xff" * 8, b"x", value[1:]))
-    changed = dice.choice((
-        (blind(name, dice), value), (name, blind(value, dice)), (name, odd), (name, dice.choice(items)[1]),
-        (dice.choice(items)[0], value), (name * dice.choice((2, 90)), value),
-    ))  # fmt: skip
-    return stand_in.packed(dict([*items[:at], changed, *items[at + 1 :]]))
-
-
 def _items(record: Any) -> list[Any]:
     found: list[Any] = []
     for part in (record.history.item, record.stats.item, record.summary.update, record.config.update,

@@ -91,8 +91,6 @@ def make(place: Path) -> None:
     _copy(run.glob("wandb/*/*.wandb"), place / "wandb-file")
     _copy(work.glob("logs/*/*_summary.json"), place / "session")
     _mlflow_store(place / "mlflow-store" / "mlruns")
-    _neptune(place / "neptune")
-    _aim(place / "aim")
     _lake(run, place / "lake")
     _tables(place)
     planted.make(place)
@@ -150,9 +148,7 @@ LINES: dict[str, list[dict[str, object]]] = {
 
 
 def _tables(place: Path) -> None:
-    """Tables, JSON lines and directories of DVCLive."""
-    from tests.readers.test_dvclive import by_the_client, written
-
+    """Tables and JSON lines."""
     for folder in ("tables", "lines", "settings"):
         (place / folder).mkdir()
     for name, text in TABLES.items():
@@ -161,8 +157,6 @@ def _tables(place: Path) -> None:
         (place / "lines" / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     (place / "settings/metrics.csv").write_text(TABLES["lightning"])
     (place / "settings/hparams.yaml").write_text("lr: 0.1\nlayers: [1, 2]\nmodel:\n  width: 3\n  name: é\n")
-    written(place / "dvclive/ours")
-    by_the_client(place / "dvclive/theirs/dvclive")
 
 
 def _lake(run: Path, place: Path) -> None:
@@ -187,39 +181,6 @@ def _mlflow_store(place: Path) -> None:
                 client.log_metric(run, "loss", 1 / (step + 1), 1_700_000_000_000 + step, step)
             client.log_param(run, "lr", 0.1)
             client.set_terminated(run)
-
-
-def _neptune(place: Path) -> None:
-    """An export of Neptune in two files, with a picture and a set of files."""
-    from PIL import Image
-
-    from tests.readers.neptune_export import T0, described, export, row, safe
-
-    files = place / "files" / safe("me/digits") / "run"
-    (files / "set").mkdir(parents=True)
-    (files / "set/a.txt").write_text("a")
-    Image.new("RGB", (4, 4)).save(files / "picture.png")
-    points = [row("loss", "float_series", 1 / (step + 1), step / 4, T0 + step) for step in range(12)]
-    others = [
-        row("log", "string_series", "text", 1, T0),
-        row("weights", "histogram_series", {"edges": [0.0, 1.0], "values": [3.0]}, 1, T0),
-        row("picture", "file_series", {"path": "run/picture.png"}, 2, T0),
-        row("set", "file_set", {"path": "run/set"}),
-    ]
-    export(place, [[*described(), row("parameters/lr", "float", 0.1), *points], others])
-
-
-def _aim(place: Path) -> None:
-    """A store of Aim, as the stand-in for RocksDB has it."""
-    from tests.readers.aim import stand_in
-
-    place.mkdir()
-    stand_in.with_objects(place)
-    points = [(step, stand_in.T0 + step, 1 / (step + 1), step // 4) for step in range(12)]
-    series = {("loss", 1): points, ("__system__gpu", 2): points[:3]}
-    contexts = {1: {"subset": "train", "fold": 1}, 2: {"gpu": 0}}
-    stand_in.run(place, "c3d4", params={"lr": 0.1, "list": [1, {"a": None}]}, series=series, contexts=contexts)
-    stand_in.properties(place, tags=("a",))
 
 
 def _thin(database: Path) -> None:

@@ -90,32 +90,6 @@ def mostly_copied(scheme: str, pattern: str) -> Callable[[Path], object]:
     return read
 
 
-def _neptune(place: Path) -> None:
-    everything(f"neptune:{place}")
-    fetched(f"neptune:{place}", place)
-
-
-def _dvclive(place: Path) -> None:
-    """Read the directories of which a file is damaged as a copy does, and one input of ten in every other way."""
-    changed = _changed(place, "**/*")
-    often = zlib.crc32(b"".join((place / path).read_bytes() for path in changed)) % 10 != 0
-    for name in sorted({path.parts[0] for path in changed}):
-        fetched(f"dvclive:{place / name}", place)
-        if not often:
-            everything(f"dvclive:{place / name}")
-    if not changed:
-        fetched(f"dvclive:{place}", place)
-
-
-def _aim(place: Path) -> None:
-    """RocksDB itself, and damage to its files, is in tests/readers/aim/test_client.py."""
-    from tests.readers.aim import stand_in
-
-    with stand_in.installed():
-        everything(f"aim:{place}")
-        fetched(f"aim:{place}", place)
-
-
 def _trackio(place: Path) -> None:
     import trackio.utils
     from trackio import sqlite_storage
@@ -189,7 +163,7 @@ def _mlflow_rest(place: Path) -> None:
     def read(source: str) -> None:
         fetched(source, place)
 
-    files = any(path.name.startswith("artifacts") for path in _changed(place, "*"))  # each takes some milliseconds
+    files = any(path.name.startswith("artifacts") for path in changed_files(place, "*"))  # each takes some milliseconds
     answers.read_mlflow(place, read if files else everything)
 
 
@@ -301,11 +275,11 @@ def _deliver(place: Path) -> None:
 def _damaged(place: Path) -> list[str]:
     """The trackers, one of whose files differs from the undamaged ones; json where none does."""
     names = {next((name for name in DELIVERED if name in str(path.relative_to(path.parents[-4]))), "csv")
-             for path in _changed(place, KEPT)}  # fmt: skip
+             for path in changed_files(place, KEPT)}  # fmt: skip
     return sorted(names) or ["json"]
 
 
-def _changed(place: Path, patterns: str) -> list[Path]:
+def changed_files(place: Path, patterns: str) -> list[Path]:
     """The files that differ from the undamaged ones."""
     whole = place.parent / "whole"
     found = {path.relative_to(whole) for pattern in patterns.split() for path in whole.glob(pattern) if path.is_file()}
@@ -366,18 +340,14 @@ TARGETS = {
     "tables": Target("tables", "*.csv", (*TEXT, mutate.repacked), mostly_copied("csv", "*.csv"), alone=True),
     "table-settings": Target("settings", "*.yaml", TEXT, mostly_copied("csv", "*.csv")),
     "lines": Target("lines", "*.json*", (*JSON, mutate.repacked), mostly_copied("json", "*.json*"), alone=True),
-    "dvclive": Target("dvclive", "**/*.tsv **/*.json **/*.jsonl **/*.yaml", JSON, _dvclive),
     "hf": Target("hf", "*.json", JSON, of_files("hf", "*.json")),
     "session": Target("session", "*.json", JSON, of_files("session", "*.json")),
     "log": Target("log", "*.log", (*TEXT, mutate.zipped), mostly_copied("log", "*.log"), alone=True),
     "tb": Target("tb", "*", (mutate.blind, mutate.event_file), of_files("tb", "*tfevents*", copied=True)),
     "wandb-file": Target("wandb-file", "*.wandb", (mutate.blind, mutate.wandb_records),
                          of_files("wandb-file", "*.wandb", copied=True)),
-    "neptune": Target("neptune", "data/*/*.parquet", (mutate.blind, mutate.parquet), _neptune),
     "lake": Target("lake", "lake/*/*.parquet", (mutate.blind, mutate.parquet), _lake),
     "lake-log": Target("lake", "lake/lake.json lake/*/_delta_log/*", (mutate.blind, mutate.json_in_lines), _lake),
-    "aim": Target("aim", ".aim/*/chunks/*/*", (mutate.blind, mutate.framed), _aim),
-    "aim-sqlite": Target("aim", ".aim/*.sqlite", (), _aim, whole=mutate.sqlite),
     "trackio": Target("trackio", "*.db", (), _trackio, whole=mutate.sqlite),
     "mlflow": Target("mlflow", "*.db", (), _mlflow, whole=mutate.sqlite),
     "mlflow-files": Target("mlflow-files", "mlruns/**/*.json*", (mutate.blind, mutate.json_file), _mlflow_files),

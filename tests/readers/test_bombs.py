@@ -129,7 +129,7 @@ def sources() -> dict[str, str]:
     known = {"tb:tb": "", "a.wandb": "", "log:a.log.gz": ""}
     return known | of_nothing(
         json="s.json", csv="s.csv", hf="trainer_state.json", session="s_summary.json", log="s.log",
-        **{"wandb-file": "s.wandb"}, tb="s.tfevents.3", neptune="s_part_0.parquet",
+        **{"wandb-file": "s.wandb"}, tb="s.tfevents.3",
     )  # fmt: skip
 
 

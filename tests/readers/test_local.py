@@ -86,16 +86,6 @@ PLACES = {
         artifact=False,
         alerts=False,
     ),
-    "dvclive": Place(
-        "dvclive",
-        Limits(time_resolution_s=0.0005),
-        lambda info: str(info.path("dvclive")),
-        attributes=(),
-        accepts=frozenset({Config, Metrics, Summary, Text}),
-        media=("image",),
-        artifact=False,
-        alerts=False,
-    ),
 }
 
 

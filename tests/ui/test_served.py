@@ -19,7 +19,6 @@ from tests.backends.wandb.support import picture, server
 from tests.fakes import servers
 from tests.fakes.wandb_server import Fault, WandbServer
 from tests.helpers import T0, Driver, run_info, stream
-from tests.readers.aim import stand_in
 from tests.ui.support import Site, site, until
 from trackers.backends.mlflow.tracker import MlflowTracker
 from trackers.backends.wandb.tracker import WandbTracker
@@ -249,18 +248,6 @@ def test_server_that_hangs_keeps_no_second_question(monkeypatch: pytest.MonkeyPa
         raise AssertionError
     with served.in_turn(lock, "mlflow:x"):
         pass
-
-
-def test_pictures_inside_aims_store_are_shown(tmp_path: Path) -> None:
-    """They are put beside, as those in event files."""
-    with stand_in.installed():
-        stand_in.with_objects(tmp_path)
-        with site(f"aim:{tmp_path}", runs=1) as found:
-            key = found.rows()[0]["key"]
-            there = {one["name"]: one["type"] for one in found.ask("run", run=key)["media"]}
-            assert there["samples"] == "image"
-            asked = urlencode({"run": key, "name": "samples", "type": "image", "place": 0, "item": 0})
-            assert found.get(f"media?{asked}")[1]["content-type"].startswith("image/")
 
 
 @pytest.mark.slow

@@ -35,10 +35,8 @@ BUILT_IN: dict[str, str] = {
         "session",
         "console",
         "progress",
-        "dvclive",
         "storage",
         "lake",
-        "aim",
     )
 }
 """The built-in trackers, one line each, in the form of entry points, so that both are loaded by one function.
@@ -146,7 +144,7 @@ def check(name: str, options: Mapping[str, Any], *, elsewhere: bool = False) -> 
             if not _installed(module):
                 raise MissingPackage(
                     f"tracker {name!r} needs the {module} package: pip install '{_requirement(name)}'"
-                    + (f", or trackers setup {name}" if name in BUILT_IN else "")
+                    + (f", or trackers setup {name}" if name in BUILT_IN or name in plugins.OURS else "")
                 )
         client_versions.check(cls)
     cls.check(options)
@@ -206,7 +204,7 @@ def works_here(name: str) -> bool:
 
 def distribution(name: str) -> str:
     """The distribution that brings a tracker, for an installer; "" for a built-in one."""
-    return "" if name in BUILT_IN or name in plugins.OURS else _distribution(name)
+    return "" if name in BUILT_IN else _distribution(name)
 
 
 def notes(name: str, options: Mapping[str, Any]) -> list[str]:
@@ -242,7 +240,7 @@ def _installed(module: str) -> bool:
 
 
 def _requirement(name: str) -> str:
-    return f"trackers-relay[{name}]" if name in BUILT_IN else _distribution(name)
+    return f"trackers-relay[{name}]" if name in BUILT_IN or name in plugins.OURS else _distribution(name)
 
 
 def _distribution(name: str) -> str:

@@ -79,9 +79,7 @@ def absent(symbol: str) -> str:
     installed; "" for any other."""
     for name, (_, symbols) in plugins.OURS.items():
         if symbol in symbols and name not in fragments():
-            return (
-                f"{symbol} has no effect without the distribution trackers-{name}: pip install 'trackers-relay[{name}]'"
-            )
+            return f"{symbol} has no effect without trackers-{name}: pip install 'trackers-relay[{name}]'"
     return ""
 
 

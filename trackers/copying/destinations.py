@@ -150,14 +150,6 @@ class _Tensorboard(CopyTarget):
         return cls.below(place, f"*/*-{run_id}", info) if folder is None else f"tb:{folder}"
 
 
-class _Aim(CopyTarget):
-    scheme, symbol, keeps = "aim", "AIM_DIR", KEEPS["aim"]
-
-    @classmethod
-    def source(cls, place: CopyPlace, info: RunInfo, state: Mapping[str, Any], run: Path) -> str:
-        return f"aim:{place.options['AIM_DIR']}/{state.get('native_id')}"
-
-
 class _Json(CopyTarget):
     scheme, symbol, keeps = "json", "JSON_DIR", KEEPS["json"]
 
@@ -167,7 +159,7 @@ class _Csv(CopyTarget):
 
 
 BUILT_IN: dict[str, type[CopyTarget]] = {
-    target.scheme: target for target in (_Wandb, _Mlflow, _Trackio, _Tensorboard, _Aim, _Json, _Csv)
+    target.scheme: target for target in (_Wandb, _Mlflow, _Trackio, _Tensorboard, _Json, _Csv)
 }
 
 

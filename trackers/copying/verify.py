@@ -365,7 +365,6 @@ KEEPS: dict[str, Capabilities] = {
         files=False,
         media=frozenset({"image", "audio", "histogram"}),
     ),
-    "aim": Capabilities(last=True, media=frozenset({"image", "audio"})),
     # It names files, and holds none.
     "json": Capabilities(stepless="top", samples=False, once="step", files=False, media=frozenset()),
     "csv": Capabilities(files=False, config=False, tags=False, media=frozenset()),

@@ -34,11 +34,8 @@ BUILT_IN: dict[str, str] = {
     "tb": "trackers.readers.tensorboard.reader:TensorboardReader",
     "mlflow": "trackers.readers.mlflow.reader:MlflowReader",
     "trackio": "trackers.readers.trackio.reader:TrackioReader",
-    "neptune": "trackers.readers.neptune:NeptuneReader",
-    "aim": "trackers.readers.aim.reader:AimReader",
     "json": "trackers.readers.json.reader:JsonReader",
     "csv": "trackers.readers.csv:CsvReader",
-    "dvclive": "trackers.readers.dvclive:DvcliveReader",
     "hf": "trackers.readers.huggingface:HuggingFaceReader",
     "log": "trackers.readers.console_log.reader:LogReader",
     "session": "trackers.readers.session:SessionReader",
@@ -46,7 +43,7 @@ BUILT_IN: dict[str, str] = {
 }
 """The same form as an entry point, so that both are loaded by one function."""
 
-EXTRAS = {"tb": "tensorboard", WANDB_FILE: "wandb", OWN: "analysis", "neptune": "analysis"}
+EXTRAS = {"tb": "tensorboard", WANDB_FILE: "wandb", OWN: "analysis"}
 """The extra of ours that brings what a scheme needs, where it isn't the scheme's own name."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9_\-]+):(.*)", re.DOTALL)  # one letter before the colon is a Windows drive

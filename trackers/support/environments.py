@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
+from trackers.support import plugins
 
 OWN = "trackers-relay"
 TESTED = Path(__file__).resolve().parent.parent / "tested-versions.txt"
@@ -123,7 +124,8 @@ def requirements(tracker: str, distribution: str = "") -> list[str]:
     """What has to be installed for deliveries to a tracker: what this package needs, and the tracker's extra.
 
     Args:
-        distribution: the one that brings the tracker, where it is a plug-in's; it is installed in place of an extra.
+        distribution: the one that brings the tracker, where it is a plug-in's; it is installed with what an
+            extra of ours names beside it, where it is one of ours.
 
     Raises:
         UsageError: this package isn't installed, so that nothing says what it needs.
@@ -134,9 +136,11 @@ def requirements(tracker: str, distribution: str = "") -> list[str]:
         own = metadata.requires(OWN) or []
     except metadata.PackageNotFoundError:
         raise UsageError(f"{OWN} isn't installed, so that what it needs isn't known: pip install {OWN}") from None
+    extra = _of_extras(own, {tracker}) if not distribution or tracker in plugins.OURS else []
     if distribution:
-        return [*_of_extras(own, set()), f"{distribution}=={metadata.version(distribution)}"]
-    return [*_of_extras(own, set()), *_of_extras(own, {tracker})]
+        extra = [line for line in extra if not plugins.same(line, distribution)]
+        extra.append(f"{distribution}=={metadata.version(distribution)}")
+    return [*_of_extras(own, set()), *extra]
 
 
 def _of_extras(lines: Sequence[str], extras: set[str]) -> list[str]:

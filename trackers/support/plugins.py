@@ -23,8 +23,11 @@ COMMANDS = "trackers.commands"
 _GROUPS = "trackers."
 _OWN = "trackers-relay"
 OURS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
+    "aim": (frozenset({"tracker", "source", "copies"}), ("AIM_DIR",)),
     "clearml": (frozenset({"tracker"}), ("CLEARML_OFFLINE_DIR",)),
     "comet": (frozenset({"tracker"}), ("COMET_OFFLINE_DIRECTORY",)),
+    "dvclive": (frozenset({"tracker", "source"}), ("DVCLIVE_DIR",)),
+    "neptune": (frozenset({"source"}), ()),
     "swanlab": (frozenset({"tracker", "source", "copies"}), ("SWANLAB_LOG_DIR",)),
 }
 """What we keep in distributions of their own (plugins/), which extras of ours name, by name: what it is (tracker,

@@ -1,0 +1,1 @@
+"""Aim as a tracker, a source and a destination of copies."""

@@ -1,0 +1,1 @@
+"""DVCLive as a tracker and a source."""

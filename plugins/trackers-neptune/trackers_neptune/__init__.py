@@ -1,0 +1,1 @@
+"""Neptune's exports as a source."""

@@ -1,7 +1,0 @@
-"""Which tests are collected: those with Aim's own client are in ``make test-clients``, which sets TRACKERS_CLIENTS."""
-
-from __future__ import annotations
-
-import os
-
-collect_ignore = [] if "TRACKERS_CLIENTS" in os.environ else ["test_copies.py", "test_tracker.py"]

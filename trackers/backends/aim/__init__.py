@@ -1,1 +1,0 @@
-"""Aim as a tracker."""

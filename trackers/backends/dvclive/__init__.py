@@ -1,1 +1,0 @@
-"""DVCLive as a tracker."""

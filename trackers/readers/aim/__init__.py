@@ -1,1 +1,0 @@
-"""Aim's stores as a source."""
