@@ -1,7 +1,7 @@
 """Samples of the machine under the names, and in the units, of each tracker's own system view.
 
-Ours are W&B's (``system.gpu.0.powerWatts``, docs/hardware.md). What a tracker has no name for keeps its own, below
-``system/`` or as a path.
+Ours are W&B's (``system.gpu.0.powerWatts``, docs/hardware.md). What a tracker has no name for keeps its own, in small
+letters and underscores as the tracker writes names, below ``system/`` or as a path.
 
 Samples of the machine that lay in a tracker's own names and units, as they were (``backends/system_names.py``).
 """
@@ -24,6 +24,7 @@ _JOB = re.compile(
     r"gpu/(?P<node>node\d+/)?(?P<field>(compute_util|memory_util|sm_active|tensor_active|memory_active)_avg"
     r"|memory_used_(avg|total)_gb|memory_total_gb|power_total_w|temp_max_c|energy_total_j)(?P<range>\.min|\.max)?"
 )
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _HOST = re.compile(r"(?P<node>node\d+\.)?(?P<field>.+)")
 
 # trackio/gpu.py and trackio/cpu.py: memory in GiB, memory_usage from 0 to 1.
@@ -33,6 +34,7 @@ TRACKIO_GPU = {
     "memoryAllocated": ("memory_usage", 0.01),
     "memoryAllocatedBytes": ("allocated_memory", 1 / GIB),
     "powerWatts": ("power", 1.0),
+    "powerPercent": ("power_percent", 1.0),
     "enforcedPowerLimitWatts": ("power_limit", 1.0),
     "temp": ("temp", 1.0),
     "smClock": ("sm_clock", 1.0),
@@ -63,6 +65,7 @@ MLFLOW_GPU = {
     "memoryAllocated": ("memory_usage_percentage", 1.0),
     "memoryAllocatedBytes": ("memory_usage_megabytes", 1e-6),
     "powerWatts": ("power_usage_watts", 1.0),
+    "powerPercent": ("power_usage_percentage", 1.0),
 }
 MLFLOW_HOST = {
     "cpu": ("cpu_utilization_percentage", 1.0),
@@ -70,6 +73,7 @@ MLFLOW_HOST = {
     "memory_used_gb": ("system_memory_usage_megabytes", 1e3),
     "disk.usagePercent": ("disk_usage_percentage", 1.0),
     "disk.usageGB": ("disk_usage_megabytes", 1e3),
+    "disk.availableGB": ("disk_available_megabytes", 1e3),
     "network.recv": ("network_receive_megabytes", 1e-6),
     "network.sent": ("network_transmit_megabytes", 1e-6),
 }
@@ -188,11 +192,13 @@ def _trackio(plain: str) -> Named:
         return f"gpu/{job['node'] or ''}{field}", factor
     gpu = _GPU.fullmatch(plain)
     if gpu is not None:
-        field, factor = TRACKIO_GPU.get(gpu["field"], (gpu["field"], 1.0))
+        field, factor = TRACKIO_GPU.get(gpu["field"], (_snake(gpu["field"]), 1.0))
         return f"{_folder(gpu['node'])}gpu/{gpu['label']}/{field}", factor
     host = _HOST.fullmatch(plain)
     assert host is not None
-    field, factor = TRACKIO_HOST.get(host["field"], (host["field"].replace(".", "/"), 1.0))
+    # Of three parts the first two would be one of the devices that its page lists.
+    path = host["field"].replace(".", "/", 1).replace(".", "_")
+    field, factor = TRACKIO_HOST.get(host["field"], (_snake(path), 1.0))
     return f"{_folder(host['node'])}{field}", factor
 
 
@@ -202,12 +208,17 @@ def _mlflow(plain: str) -> Named:
         return f"system/{job['node'] or ''}gpu_{job['field']}", 1.0
     gpu = _GPU.fullmatch(plain)
     if gpu is not None:
-        field, factor = MLFLOW_GPU.get(gpu["field"], (gpu["field"], 1.0))
+        field, factor = MLFLOW_GPU.get(gpu["field"], (_snake(gpu["field"]), 1.0))
         return f"system/{_folder(gpu['node'])}gpu_{gpu['label']}_{field}", factor
     host = _HOST.fullmatch(plain)
     assert host is not None
-    field, factor = MLFLOW_HOST.get(host["field"], (host["field"].replace(".", "_"), 1.0))
+    field, factor = MLFLOW_HOST.get(host["field"], (_snake(host["field"].replace(".", "_")), 1.0))
     return f"system/{_folder(host['node'])}{field}", factor
+
+
+def _snake(name: str) -> str:
+    """``proc_memory_rssMB`` as ``proc_memory_rss_mb``."""
+    return _WORD.sub("_", name).lower()
 
 
 def _folder(node: str | None) -> str:

@@ -37,6 +37,7 @@ class HostReading(msgspec.Struct, kw_only=True):
     process_rss_bytes: int | None = None
     disk_used_frac: float | None = None
     disk_used_bytes: int | None = None
+    disk_free_bytes: int | None = None
     disk_read_bytes: int | None = None
     disk_written_bytes: int | None = None
     network_sent_bytes: int | None = None
@@ -219,6 +220,7 @@ class Host:
             reading.memory_frac, reading.memory_used_bytes = memory.percent / 100, memory.total - memory.available
         if usage is not None:
             reading.disk_used_frac, reading.disk_used_bytes = usage.percent / 100, usage.used
+            reading.disk_free_bytes = usage.free
         if disk is not None and self._disk is not None:
             reading.disk_read_bytes = disk.read_bytes - self._disk.read_bytes
             reading.disk_written_bytes = disk.write_bytes - self._disk.write_bytes

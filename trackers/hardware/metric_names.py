@@ -124,6 +124,7 @@ def gpu_properties(
 def gpu_values(reading: Reading, energy_j: float | None, prefix: str) -> dict[str, float]:
     """One GPU, by W&B's names after ``prefix`` ("system.gpu.0.")."""
     used, total = reading.memory_used_bytes, reading.memory_total_bytes
+    power, limit = reading.power_w, reading.power_limit_w
     values: dict[str, float | None] = {
         "gpu": _scaled(reading.compute_frac, 100),
         "memory": _scaled(reading.memory_busy_frac, 100),
@@ -131,6 +132,7 @@ def gpu_values(reading: Reading, energy_j: float | None, prefix: str) -> dict[st
         "memoryAllocatedBytes": used,
         "temp": reading.temp_c,
         "powerWatts": reading.power_w,
+        "powerPercent": power / limit * 100 if power is not None and limit else None,
         "enforcedPowerLimitWatts": reading.power_limit_w,
         "smClock": _scaled(reading.sm_clock_hz, 1 / MHZ),
         "memoryClock": _scaled(reading.memory_clock_hz, 1 / MHZ),
@@ -171,6 +173,7 @@ def host_values(host: HostReading, prefix: str = MACHINE) -> dict[str, float]:
         "proc.cpu": _scaled(host.process_cpu_frac, 100),
         "disk.usagePercent": _scaled(host.disk_used_frac, 100),
         "disk.usageGB": _scaled(host.disk_used_bytes, 1 / GB),
+        "disk.availableGB": _scaled(host.disk_free_bytes, 1 / GB),
         "disk.in": _scaled(host.disk_read_bytes, 1 / MB),
         "disk.out": _scaled(host.disk_written_bytes, 1 / MB),
         "network.sent": host.network_sent_bytes,
