@@ -17,7 +17,7 @@ import pytest
 import trackers
 from trackers.formats import gen_ai
 from trackers.journal import span_table
-from trackers.records import Span, decode
+from trackers.records import Media, Span, Summary, decode
 from trackers.training import spans as work
 from trackers.training.disabled import NullRun
 from trackers.training.run import Run
@@ -395,6 +395,21 @@ def test_spans_are_a_table_and_tokens_are_results_at_the_end(run: Run) -> None:
     spans = data.spans()
     assert spans["inputs"].to_pylist() == ['{"n":0}', '{"n":1}', '{"n":2}']
     assert spans["parent"].null_count == 3
+
+
+@pytest.mark.parametrize("step", [None, 100])
+def test_what_comes_at_the_end_has_the_last_rows_step(step: int | None, run: Run) -> None:
+    """A call that logs results alone makes no row, whatever its step: a run of ten steps has no eleventh by it."""
+    for number in range(10):
+        run.log({"loss": 1.0}, step=number)
+    with run.span("call"):
+        pass
+    run.log({"final/best": 1.0}, step=step)
+    run.summary["verdict"] = "good"
+    run.finish()
+    lines = (Path(run.path) / "streams/rank-0.1.jsonl").read_bytes().splitlines()
+    ends = [record for line in lines[-4:] if isinstance(record := decode(line), (Media, Summary))]
+    assert [record.step for record in ends if "final/best" not in getattr(record, "values", {})] == [9, 9]
 
 
 def test_table_at_the_end_is_bounded(
