@@ -373,7 +373,8 @@ class TensorboardTracker(TensorboardPrecheck):
         about, results = dict(self._committed.about), self._committed.summary
         about.setdefault("group", self._committed.group)  # of a run that an earlier release began
         group = (self._info.group if about["group"] is None else about["group"]) or ""
-        told = {**{name: value for name, value in about.items() if value}, **({"group": group} if group else {})}
+        begun = {"job_type": self._info.job_type, "tags": list(self._info.tags), "notes": self._info.notes}
+        told = {name: value for name, value in {**begun, **about, "group": group}.items() if value}
         sections = {"results": results, "info": told, "configuration": self._committed.config,
                     "environment": self._committed.environment}  # fmt: skip
         self._add_about(
