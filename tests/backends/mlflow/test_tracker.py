@@ -843,12 +843,48 @@ def test_model_is_a_logged_model_with_its_metrics(info: RunInfo) -> None:
     assert (model.name, str(model.status), model.source_run_id) == ("net-small", "READY", stored(info).info.run_id)
     assert model.params == {"depth": "4"}
     assert model.tags["aliases"] == "best"
+    assert model.tags["mlflow.source.name"] == stored(info).data.tags["mlflow.source.name"]
     assert model.tags["trackers.files"].startswith(f"runs:/{model.source_run_id}/artifacts/net")
     assert [(metric.key, metric.step, metric.value) for metric in model.metrics] == [("train_loss", 2, 0.25)]
     assert [(output.model_id, output.step) for output in stored(info).outputs.model_outputs] == [(model.model_id, 2)]
     assert history(info, "train_loss") == [
         (1, round(T0 * 1000), 0.5), (2, round((T0 + 1) * 1000), 0.25), (3, round((T0 + 3) * 1000), 0.125),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("which", ["client", "server"])
+def test_store_without_models_and_inputs_gets_the_files(
+    which: str, info: RunInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """MLflow 2's client has no logged models, its server answers 404: one line for each, and all else arrives."""
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    def no_endpoint(*_: Any, **__: Any) -> Any:
+        raise MlflowException("API request to endpoint /api/2.0/mlflow/logged-models/search failed with error code 404")
+
+    for name in ("search_logged_models", "log_inputs"):
+        if which == "client" and hasattr(MlflowClient, name):
+            monkeypatch.delattr(MlflowClient, name)
+        elif which == "server":
+            monkeypatch.setattr(MlflowClient, name, no_endpoint, raising=False)
+    info.path("one.bin").write_bytes(b"one")
+    files = [ArtifactFile(path="one.bin", file="one.bin")]
+    kinds = ("model", "dataset", "model", "dataset")
+    deliver(
+        info,
+        *(
+            ArtifactRecord(step=k, time=T0 + k, name=f"{kind}{k}", type=kind, files=files)
+            for k, kind in enumerate(kinds)
+        ),
+        Metrics(step=9, time=T0 + 9, values={"train_loss": 0.5}),
+    )
+    said = [record.getMessage() for record in caplog.records if "MLflow shows no" in record.getMessage()]
+    assert sorted(line.split(" (")[0] for line in said) == [
+        "MLflow shows no dataset inputs of this run", "MLflow shows no logged models of this run",
+    ]  # fmt: skip
+    assert [step for step, _, _ in history(info, "train_loss")] == [9]
+    assert sum(path.endswith("one.bin") for path in artifacts(info)) == len(kinds)
 
 
 def test_datasets_are_inputs(info: RunInfo) -> None:

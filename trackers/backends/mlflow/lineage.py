@@ -25,8 +25,12 @@ FILES_TAG = "trackers.files"
 """Tag of a logged model: where its files lie, ``runs:/…``."""
 CONTEXT_TAG = "mlflow.data.context"
 """mlflow/utils/mlflow_tags.py: MLFLOW_DATASET_CONTEXT."""
-NAME_LENGTH, DIGEST_LENGTH, PARAM_LENGTH = 500, 36, 500
-"""mlflow/utils/validation.py: MAX_DATASET_NAME_SIZE, MAX_DATASET_DIGEST_SIZE; a logged model's params."""
+NAME_LENGTH, PARAM_LENGTH = 500, 500
+"""mlflow/utils/validation.py: MAX_DATASET_NAME_SIZE; a logged model's params."""
+DIGEST_LENGTH = 8
+"""mlflow/data/digest_utils.py: of its own datasets; its pages show it beside the name. The validation takes 36."""
+SOURCE_TAGS = ("mlflow.source.name", "mlflow.source.type", "mlflow.user")
+"""mlflow/utils/mlflow_tags.py: what MLflow shows of where a model was logged."""
 MOST = 1000
 """Metrics of one model, and datasets or params in one request."""
 
@@ -54,6 +58,7 @@ class Lineage:
     def __init__(self, client: Any, run: Any, files: ArtifactStore) -> None:
         self._client, self._files = client, files
         self._run_id, self._experiment = run.info.run_id, run.info.experiment_id
+        self._source = {name: run.data.tags[name] for name in SOURCE_TAGS if name in run.data.tags}
         self._newest: dict[str, Newest] = {}
         for metric in run.data._metric_objs:
             self.see(metric.key, metric.value, metric.timestamp, metric.step)
@@ -168,7 +173,7 @@ class Lineage:
         params = {
             str(key)[:250]: str(value)[:PARAM_LENGTH] for key, value in list(flatten(dict(record.metadata)))[:100]
         }
-        tags = {RECORD_TAG: f"{self._run_id}:{record.id}", FILES_TAG: f"runs:/{self._run_id}/{folder}"}
+        tags = {**self._source, RECORD_TAG: f"{self._run_id}:{record.id}", FILES_TAG: f"runs:/{self._run_id}/{folder}"}
         if record.aliases:
             tags["aliases"] = ", ".join(record.aliases)
         if record.description:
