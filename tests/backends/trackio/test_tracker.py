@@ -64,6 +64,20 @@ def query(sql: str, *values: Any) -> list[tuple[Any, ...]]:
         database.close()
 
 
+def test_space_is_said_to_be_no_destination(
+    info: RunInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A variable that trackio's own client obeys isn't passed over in silence: the command that copies it is named."""
+    monkeypatch.setenv("TRACKIO_SPACE_ID", "ada/leaves")
+    run = Driver(TrackioTracker, info)
+    run.deliver(training(3))
+    run.deliver(training(3))
+    said = [record.getMessage() for record in caplog.records if "Space" in record.getMessage()]
+    assert len(said) == 1
+    assert said[0].endswith("`trackio sync --project digits --space-id ada/leaves`")
+    assert len(query("SELECT * FROM metrics")) == 3
+
+
 def rows() -> list[tuple[int, float, dict[str, Any]]]:
     """Step, Unix time and values of each row, as they were stored one after the other."""
     found = query("SELECT step, timestamp, metrics FROM metrics ORDER BY id")

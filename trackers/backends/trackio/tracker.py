@@ -237,6 +237,14 @@ class TrackioTracker(TrackioPrecheck):
         if where:
             command = f"TRACKIO_DIR={shlex.quote(where)} {command}"
         self._state["url"] = command
+        space = os.environ.get("TRACKIO_SPACE_ID", "")
+        if space and self._state.get("space") != space:
+            self._state["space"] = space
+            _logger.warning(
+                "the Space %s isn't written to: the run lies in trackio's store on this machine; copy it with "
+                "`trackio sync --project %s --space-id %s`",
+                space, shlex.quote(self._info.project), shlex.quote(space),
+            )  # fmt: skip
         return kind(self._key, self._info.name)
 
     def _lacks_rows(self) -> bool:
