@@ -35,10 +35,10 @@ from tests.fakes.gpu_drivers import standin
 PAGES = Path(__file__).parent / "pages"
 TRACKERS = ("tensorboard", "mlflow", "trackio", "wandb")
 PROJECT = "leaves"
-WIDTH, HEIGHT, MOST_LOOKS = 1400, 1000, 30
+WIDTH, HEIGHT, MOST_LOOKS = 1400, 1000, 60
 
-Shot = tuple[str, str]
-"""What a page is called, and its address below the server's."""
+Shot = tuple[str, str, str]
+"""What a page is called, its address below the server's, and a word that it has once it shows what it is about."""
 
 
 def environment_of(folder: Path, gpus: dict[str, str]) -> dict[str, str]:
@@ -67,7 +67,7 @@ def train(folder: Path, kind: str, trackers: list[str], gpus: dict[str, str]) ->
     return environment
 
 
-def photograph(tracker: str, folder: Path, environment: dict[str, str], browser: Browser, to: Path) -> list[Shot]:
+def photograph(tracker: str, folder: Path, environment: dict[str, str], browser: Browser, to: Path) -> dict[str, str]:
     """Photograph a tracker's pages over the runs of a folder; their names and files."""
     programs = Path(sys.executable).parent
     commands = {
@@ -77,20 +77,22 @@ def photograph(tracker: str, folder: Path, environment: dict[str, str], browser:
                    "--workers", "1", "--host", "127.0.0.1", "--port", "{port}"],
         "trackio": [f"{programs}/trackio", "show", "--project", PROJECT, "--host", "127.0.0.1"],
     }  # fmt: skip
-    taken = []
+    taken = {}
     with server(commands[tracker], environment, folder) as url:
         if tracker == "mlflow":
             until(lambda: answers(f"{url}/health"), "MLflow")
-        for name, address in ADDRESSES[tracker](url):
+        for name, address, word in ADDRESSES[tracker](url):
             browser.resize(WIDTH, HEIGHT)
             browser.open(address)
             if tracker == "mlflow":
                 browser.script(QUIET_MLFLOW)
                 browser.open(address)
-            settle(browser, name)
+            if name == "files":  # its address is its server's
+                until(lambda: browser.script(FILES), "the tab of the files")
+            settle(browser, name, word)
             file = to / f"{tracker}-{name.replace(' ', '-')}-{folder.name}.png"
             browser.photograph_now().quantize(64).save(file, optimize=True)
-            taken.append((name, file.name))
+            taken[name] = file.name
     return taken
 
 
@@ -99,20 +101,29 @@ localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
 localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
 """
 
-SETTLED = """
-const skeletons = document.querySelectorAll('[aria-busy=true], [class*=skeleton], [class*=Skeleton]').length;
-return document.readyState == 'complete' && document.body.innerText.length > 20
-    && performance.getEntriesByType('resource').length + '-' + skeletons + '-' + document.body.innerText.length;
+FILES = """
+const tabs = [...document.querySelectorAll('nav *, a, button')].filter(e => !e.children.length);
+const tab = tabs.find(e => e.innerText?.trim() == 'Files');
+tab?.click();
+return Boolean(tab);
 """
-"""What a page has loaded so far, and what it shows; false before it shows anything."""
+
+SETTLED = """
+const shown = document.body?.innerText ?? '';
+return document.readyState == 'complete' && shown.includes(arguments[0])
+    && performance.getEntriesByType('resource').length + '-' + shown.length;
+"""
+"""What a page has loaded so far, and how much it shows; false before it shows what it is about."""
 
 
-def settle(browser: Browser, name: str) -> None:
-    """Wait until a page loads nothing more, for a few seconds."""
+def settle(browser: Browser, name: str, word: str) -> None:
+    """Wait until a page shows a word, and loads nothing more for a few seconds; at most a minute."""
     seen: list[str] = []
 
     def same() -> bool:  # or it asks its server for ever
-        seen.append(browser.script(SETTLED))
+        seen.append(browser.script(SETTLED, word))
+        if len(seen) > MOST_LOOKS:
+            print(f"{name}: not settled")
         return (bool(seen[-1]) and seen[-4:] == [seen[-1]] * 4) or len(seen) > MOST_LOOKS
 
     until(same, name, pause_s=1)
@@ -133,8 +144,9 @@ def logdir(folder: Path) -> str:
 
 
 def tensorboard_pages(url: str) -> list[Shot]:
-    names = ("time series", "scalars", "hparams", "text", "images", "histograms")
-    return [(name, f"{url}/#{name.replace(' ', '')}") for name in names]
+    names = {"time series": "train/loss", "scalars": "train", "hparams": "Trial ID", "text": "step", "images": "step",
+             "histograms": "weights"}  # fmt: skip
+    return [(name, f"{url}/#{name.replace(' ', '')}", word) for name, word in names.items()]
 
 
 def mlflow_pages(url: str) -> list[Shot]:
@@ -144,21 +156,24 @@ def mlflow_pages(url: str) -> list[Shot]:
     run = ask(f"{api}/runs/search", wanted)["runs"][0]["info"]["run_id"]
     base = f"{url}/#/experiments/{experiment}"
     one = f"{base}/runs/{run}"
+    training = "workflowType=machine_learning"
     return [
-        ("experiment", base), ("runs", f"{base}/runs?workflowType=machine_learning"),
-        ("models", f"{base}/models?workflowType=machine_learning"),
-        ("overview", f"{one}?workflowType=machine_learning"),
-        ("charts", f"{one}/model-metrics?workflowType=machine_learning"),
-        ("system", f"{one}/system-metrics"), ("artifacts", f"{one}/artifacts"), ("traces", f"{one}/traces"),
-        ("compare charts", f"{base}/runs?compareRunsMode=CHART&workflowType=machine_learning"),
-        ("evaluation", f"{base}/runs?compareRunsMode=ARTIFACT&workflowType=machine_learning"),
+        ("experiment", base, PROJECT), ("runs", f"{base}/runs?{training}", "baseline-cosine"),
+        ("models", f"{base}/models?{training}", "detector"), ("overview", f"{one}?{training}", "About this run"),
+        ("charts", f"{one}/model-metrics?{training}", "train/loss"),
+        ("system", f"{one}/system-metrics?{training}", "cpu_utilization"),
+        ("artifacts", f"{one}/artifacts?{training}", "config.json"),
+        ("traces", f"{one}/traces?{training}", "Which leaf"),
+        ("compare charts", f"{base}/runs?compareRunsMode=CHART&{training}", "train/loss"),
+        ("evaluation", f"{base}/runs?compareRunsMode=ARTIFACT&{training}", "Filter"),
     ]  # fmt: skip
 
 
 def trackio_pages(url: str) -> list[Shot]:
-    return [(name, f"{url}/{path}?project={PROJECT}") for name, path in (
-        ("metrics", ""), ("system", "system"), ("media", "media"), ("traces", "traces"), ("runs", "runs"),
-        ("reports", "reports"), ("files", "files"), ("artifacts", "artifacts"))]  # fmt: skip
+    pages = {"metrics": ("", "loss"), "system": ("system", "utilization"), "media": ("media", "Images"),
+             "traces": ("traces", "Which leaf"), "runs": ("runs", "baseline-cosine"), "reports": ("reports", "Alerts"),
+             "files": ("", "Files"), "artifacts": ("artifacts", "rtifacts")}  # fmt: skip
+    return [(name, f"{url}/{path}?project={PROJECT}", word) for name, (path, word) in pages.items()]
 
 
 ADDRESSES = {"tensorboard": tensorboard_pages, "mlflow": mlflow_pages, "trackio": trackio_pages}
@@ -175,7 +190,7 @@ def wandb_fields(folder: Path) -> dict[str, list[str]]:
             into = found.setdefault(kind, Counter())
             part = getattr(record, kind)
             if kind in ("history", "summary", "stats"):
-                for item in getattr(part, "item", None) or getattr(part, "update", ()):
+                for item in part.update if kind == "summary" else part.item:
                     into[".".join(getattr(item, "nested_key", ())) or item.key] += 1
             elif kind == "environment":
                 for field, value in part.ListFields():
@@ -236,7 +251,7 @@ def main() -> None:
                     shown = json.dumps(wandb_fields(folder), indent=1)
                     taken[tracker, side] = {"files": f"<pre>{html.escape(shown)}</pre>"}
                 else:
-                    taken[tracker, side] = dict(photograph(tracker, folder, environment, browser, to))
+                    taken[tracker, side] = photograph(tracker, folder, environment, browser, to)
     rows: list[tuple[str, str, str, str, str]] = []
     for tracker in names:
         pages: dict[str, Any] = {**taken.get((tracker, "native"), {}), **taken.get((tracker, "ours"), {})}
