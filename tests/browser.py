@@ -66,12 +66,12 @@ class Browser:
         """Load an address."""
         ask(f"{self._session}/url", {"url": address})
 
-    def emulate(self, width: int, height: int, *, dark: bool = False) -> None:
-        """Be a screen of this size, also one that no window is as narrow as, light or dark."""
+    def emulate(self, width: int, height: int, *, dark: bool = False, media: str = "") -> None:
+        """Be a screen of this size, also one that no window is as narrow as, light or dark; or paper ("print")."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._command("Emulation.setDeviceMetricsOverride", metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._command("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self._command("Emulation.setEmulatedMedia", {"media": media, "features": [scheme]})
 
     def save_to(self, folder: Path) -> None:
         """Put files that a page saves into a folder."""

@@ -49,12 +49,12 @@ def test_figures_are_the_journals() -> None:
     assert step_times["a"][1:5] == [format_value(float(value) / 1e-3) for value in figures]
     speed = cells(text, "Throughput")["a"]
     assert speed[0] == speed[1] == format_value(16 * 64 / float(times.mean()))
-    metrics = cells(text, "Results")
-    assert metrics["train_loss last"][0] == format_value(float(frame["train_loss"].iloc[-1]))
-    assert metrics["train_loss min"][0] == format_value(float(frame["train_loss"].min()))
-    settings = cells(text, "Settings that differ")
-    assert (settings["setting"], settings["lr"]) == (["a", "b"], ["–", "0.5"])
-    assert "seq_length" not in settings
+    results = cells(text, "Results")
+    assert results["run"][:2] == ["steps", "lr"]
+    assert [results[name][1] for name in ("a", "b")] == ["–", "0.5"]
+    assert results["a"][results["run"].index("train_loss best")] == format_value(float(frame["train_loss"].min()))
+    alone = cells(report.markdown(runs[:1], when="now"), "Results")
+    assert alone["train_loss last"][0] == format_value(float(frame["train_loss"].iloc[-1]))
 
 
 def test_winner_has_its_reason() -> None:
@@ -75,7 +75,7 @@ def test_report_leads_with_results_and_names_no_winner_of_other_work() -> None:
     text = report.markdown(open_runs(["small", "large"]), when="now")
     headings = [line for line in text.splitlines() if line.startswith("## ")]
     assert headings == [
-        "## Results", "## Curves", "## Settings that differ", "## Speed", "## Throughput", "## Step time",
+        "## Results", "## Curves", "## Speed", "## Throughput", "## Step time",
         "## What makes it unfair", "## Runs",
     ]  # fmt: skip
     assert "No winner. Not the same work" in text
@@ -95,15 +95,20 @@ def test_winner_by_samples_where_nobody_counts_tokens(tmp_path: Path) -> None:
     titles = [panel["title"] for panel in data_of(page)["picture"]["panels"]]
     assert titles == ["train_loss", "learning_rate", "Milliseconds a step (mean; min to max)", "Samples/s, all GPUs"]
     assert page.count("<h1>") == 1
-    places = [page.index(part) for part in ("<h2>Results", '<div id="charts">', "<h2>Speed", "<h2>Runs")]
+    places = [page.index(part) for part in ("<h2>Results", "<h2>Curves", '<div id="charts">', "<h2>Speed", "<h2>Runs")]
     assert places == sorted(places)
-    assert "<h2>Curves" not in page
+    assert page.count("<h2>Curves") == page.count("<p>2 × GPU, global batch 4</p>") == 1
+    assert "<pre>" not in page
 
 
 def test_results_name_the_best_run_of_each_metric() -> None:
-    """Results come first, then validation, then training; the best run of each that has a best is named, and marked."""
-    for name, loss in (("one", 1.0), ("two", 2.0)):
-        write_run(name, [(1, 1, {"train_loss": loss, "val_acc": loss / 10, "lr": 0.1})], summary={"best_loss": loss})
+    """Results come first, then validation, then training; the best run of each that has a best is named, and marked.
+
+    The table begins with the settings that differ and the best run; what all have alike is said once, below it.
+    """
+    for name, loss in (("two", 2.0), ("one", 1.0)):
+        write_run(name, [(1, 1, {"train_loss": loss, "val_acc": loss / 10, "lr": 0.1})], summary={"best_loss": loss},
+                  config={"depth": loss, "width": 8})  # fmt: skip
     text = report.markdown(open_runs(["one", "two"]), when="now")
     results = text.split("## Results\n\n")[1].splitlines()
     assert results[:3] == [
@@ -111,8 +116,23 @@ def test_results_name_the_best_run_of_each_metric() -> None:
         "- Largest val_acc: **two**, 0.2",
         "- Smallest train_loss: **one**, 1",
     ]
-    assert "| final/best_loss | **1** | 2 |" in text
-    assert list(cells(text, "Results"))[2:4] == ["status", "steps"]
+    lines = [line for line in results if line.startswith("|")]
+    assert lines[0] == "| run | depth | final/best_loss | val_acc best | train_loss best |"
+    assert lines[2:4] == ["| one | 1 | **1** | 0.1 | **1** |", "| two | 2 | 2 | **0.2** | 2 |"]
+    assert "The same in all: status finished, steps 1, lr last 0.1." in results
+
+
+def test_settings_beyond_the_results_have_a_table_of_their_own() -> None:
+    """Eight settings that differ stand beside the results; the others follow, none twice."""
+    for number in range(3):
+        write_run(f"r{number}", losses(3, number), config={f"s{place:02}": number for place in range(11)})
+    text = report.markdown(open_runs(["r0", "r1", "r2"]), when="now")
+    assert [name for name in cells(text, "Results")["run"] if name[0] == "s"][-8:] == [f"s0{k}" for k in range(8)]
+    assert [name for name in cells(text, "More settings that differ") if name[:2] in ("s0", "s1")] == [
+        "s08",
+        "s09",
+        "s10",
+    ]
 
 
 def test_curves_are_drawn_as_text_on_one_scale() -> None:
@@ -228,7 +248,7 @@ def test_page_opens_in_a_browser(tmp_path: Path) -> None:
         window.open(path)
         assert window.console() == []
         assert window.script("return document.querySelectorAll('canvas').length") >= 6
-        assert window.script("return document.querySelectorAll('table').length") == 6
+        assert window.script("return document.querySelectorAll('table').length") == 5
         assert window.script("return document.documentElement.scrollWidth <= innerWidth")
         before = window.script("return charts[0].box.x1")
         window.drag("canvas", -100, 100)
@@ -236,6 +256,10 @@ def test_page_opens_in_a_browser(tmp_path: Path) -> None:
         window.script("document.querySelector('#legend button').click()")
         assert window.script("return charts[0].visible().length") == 7
         assert window.console() == []
+        window.emulate(700, 900, media="print")
+        assert window.script("return [...document.querySelectorAll('table')].every(t => t.offsetWidth <= innerWidth)")
+        assert window.script("return getComputedStyle(document.querySelector('.hint')).display") == "none"
+        assert window.script("return getComputedStyle(document.querySelector('#legend')).position") == "static"
 
 
 WRONG = [
@@ -281,6 +305,10 @@ def test_command_prints_and_saves(capsys: pytest.CaptureFixture[str]) -> None:
         command.report(["a"], output=Path(name))
         assert capsys.readouterr().out == f"Saved {name}\n"
     assert Path("new/report.md").read_text().startswith("# Report of 1 run\n")
+    command.report(["a"], output=Path("new/report.html"), to_terminal=True)
+    printed = capsys.readouterr()
+    assert printed.out.startswith("# Report of 1 run\n")
+    assert printed.err == "Saved new/report.html\n"
     command.report(["a"], title="Wide *and* deep")
     assert capsys.readouterr().out.startswith("# Wide \\*and\\* deep\n")
     command.report(["a"], as_json=True)

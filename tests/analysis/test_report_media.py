@@ -50,6 +50,23 @@ def test_tables_are_summed_up_beside_each_other() -> None:
     assert whole.index("## Results") < whole.index("## Tables") < whole.index("## Runs")
 
 
+CONFUSIONS = (
+    ("Actual Predicted nPredictions", [["cat", "cat", 9], ["cat", "dog", 1], ["dog", "dog", 8]]),
+    ("actual cat dog", [["cat", 9, 1], ["dog", 2, 8]]),
+    ("0 1 2", [[9, 1, 0], [2, 8, 0], [0, 0, 7]]),
+)
+
+
+@pytest.mark.parametrize(("columns", "rows"), CONFUSIONS)
+def test_counts_of_classes_have_no_mean(columns: str, rows: list[list[Any]]) -> None:
+    """A confusion matrix, in whichever form, isn't averaged."""
+    for name in ("one", "two", "three"):
+        write_run(name, more=[table(1, rows, columns=columns)])
+    found = text("one", "two", "three")
+    assert f"| one | 1 | {len(rows)} |" in found
+    assert "mean" not in found
+
+
 def test_table_of_one_run_has_its_first_rows() -> None:
     """Ten rows of eight columns, texts cut; what it contains is text."""
     rows = [[HOSTILE if k == 0 else "w" * 500, *range(11)] for k in range(50)]

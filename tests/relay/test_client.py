@@ -139,6 +139,25 @@ def test_finish_says_why_trackers_lag(
 
 
 @pytest.mark.parametrize("quiet", [False, True])
+def test_finish_that_was_waited_for_ends_with_what_was_delivered(
+    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line after "delivering …", with the next command; a delivery that stopped isn't named, quiet says nothing."""
+    run = client(tmp_path)._run
+    run.delivery_state("mlflow").write_bytes(msgspec.json.encode({"tracker": "mlflow", "time": 1.0, "stopped": True}))
+    relay = RelayClient(run, run_info(run.path), ["json", "mlflow"])
+    relay._process = types.SimpleNamespace(poll=lambda: None, wait=lambda _: None, returncode=0, pid=0)
+    monkeypatch.setattr(relay, "look_after", lambda: None)
+    monkeypatch.setattr("trackers.relay.client.PATIENT_S", 0.0)
+    monkeypatch.setenv("TRACKERS_PROGRESS_S", "0")
+    standing = iter([{"json": 0.0}, {"json": 0.5}])
+    monkeypatch.setattr(relay, "_lagging", lambda sizes, closed: next(standing, {}))
+    relay.finish(30.0, quiet)
+    lines = ["delivering json 0%", f"json: delivered; to see the run: trackers show {run.quoted}"]
+    assert capsys.readouterr().err.splitlines() == ([] if quiet else [f"trackers: {line}" for line in lines])
+
+
+@pytest.mark.parametrize("quiet", [False, True])
 def test_wait_that_nobody_sees_on_a_terminal_is_told_in_lines(
     quiet: bool, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -407,11 +408,16 @@ def test_run_page_shows_what_training_prints(window: Browser) -> None:
         writer = StreamWriter(run.stream(StreamName("console", 0, 1)))
         lines = [f"step {number} <b>bold</b>" for number in range(100)]
         writer.write(encode(Console(time=T0, lines=lines)))
-        writer.write(encode(Console(time=T0 + 1, lines=["careful"], stream="stderr")))
+        writer.write(encode(Console(time=T0 + 1, lines=["careful", "ValueError: no"], stream="stderr")))
         visit(window, found, "#tab=run")
         count = "document.querySelectorAll('pre.console > div').length"
-        wait(window, f"{count} === 101")
-        assert window.script("return document.querySelector('pre.console .stderr').textContent") == "careful"
+        wait(window, f"{count} === 102")
+        shown = (
+            "return [...document.querySelectorAll('pre.console .stderr')].map(one => [one.textContent, one.className])"
+        )
+        assert window.script(shown) == [["careful", "stderr "], ["ValueError: no", "stderr wrong"]]
+        said = window.script("return document.querySelector('pre.console .wrong').title")
+        assert said == f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(T0 + 1))}, stderr"
         at = "document.querySelector('pre.console')"
         assert window.script(f"return {at}.scrollTop + {at}.clientHeight >= {at}.scrollHeight - 4")
         window.script(

@@ -7,21 +7,30 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from trackers.analysis import report_media, sessions
 from trackers.analysis.benchmark_results import TOLERANCE, Result
 from trackers.analysis.comparability import WORK, work
 from trackers.analysis.compare import compare
-from trackers.analysis.comparison import FEW_RUNS, Comparison, a_line_each, differing_settings, side_by_side
+from trackers.analysis.comparison import (
+    FEW_RUNS,
+    SHOWN_SETTINGS,
+    Comparison,
+    a_line_each,
+    differing_settings,
+    side_by_side,
+)
 from trackers.analysis.figures import best_of
 from trackers.analysis.groups import headline
 from trackers.analysis.run_stats import RunStats
 from trackers.analysis.statistics import deviation, mean
-from trackers.analysis.tables import TextTable, escape_markdown, fitting_time, format_value, plain, render
+from trackers.analysis.tables import MISSING, TextTable, escape_markdown, fitting_time, format_value, plain, render
 from trackers.benchmark.speed import MEASURED, STATED, Speed
 from trackers.errors import NotFound
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
-from trackers.records import plain_name
+from trackers.records import finite, plain_name
 
 if TYPE_CHECKING:
     from trackers.analysis.curves import PlottedRun
@@ -260,14 +269,36 @@ def _leaders(comparison: Comparison, known: Sequence[RunStats], labels: Sequence
 
 
 def _metrics(comparison: Comparison, known: Sequence[RunStats]) -> str:
-    if not comparison.keys:
+    """Of several runs a line each, the best first: settings that differ, and what isn't the same in all."""
+    if not comparison.keys and not comparison.differing:
         return "No metrics of training or validation.\n"
-    if len(known) <= FEW_RUNS:
+    if len(known) == 1:
         table = side_by_side(comparison, comparison.keys, [], ("final", "best", "last", "min", "max"), quantities=False)
-    else:
-        figures = {key: headline(known, key) for key in comparison.keys}
-        table = a_line_each(comparison, comparison.keys, [], figures, quantities=False)
-    return render(table, "markdown")
+        return render(table, "markdown")
+    figures = {key: headline(known, key) for key in comparison.keys}
+    first = next((key for key in comparison.keys if key in comparison.goals), None)
+    if first is not None:
+        largest = comparison.goals[first] == "max"
+
+        def place(run: dict[str, Any]) -> tuple[bool, float]:
+            number = finite(run["metrics"].get(first, {}).get(figures[first]))
+            return (number is None, 0.0 if number is None else -number if largest else number)
+
+        comparison = msgspec.structs.replace(comparison, runs=sorted(comparison.runs, key=place))
+    settings = comparison.differing[:SHOWN_SETTINGS]
+    table = a_line_each(comparison, comparison.keys, settings, figures, quantities=False)
+    table.headers[3 : 3 + len(settings)] = settings
+    kept, same = [0], []
+    for column, title in enumerate(table.headers):
+        values = {format_value(row[column]) for row in table.rows}
+        if column and len(values) > 1:
+            kept.append(column)
+        elif column and values != {MISSING}:
+            same.append(f"{escape_markdown(title)} {escape_markdown(values.pop())}")
+    rows = [[row[column] for column in kept] for row in table.rows]
+    tones = {(row, kept.index(column)): tone for (row, column), tone in table.tones.items() if column in kept}
+    words = TextTable([table.headers[column] for column in kept], rows, texts=2 if 1 in kept else 1, tones=tones)
+    return render(words, "markdown") + (f"\nThe same in all: {', '.join(same)}.\n" if same else "")
 
 
 def _curves(runs: Sequence[PlottedRun], comparison: Comparison) -> Iterator[str]:
@@ -306,14 +337,15 @@ def _bar(value: float | None, low: float, high: float) -> str:
 
 
 def _differing(comparison: Comparison, known: Sequence[RunStats], labels: Sequence[str]) -> Iterator[str]:
-    """The settings that differ; of a single run all, as far as there is room."""
-    single = len(known) == 1
-    names = list(known[0].config) if single else comparison.differing
-    if not names:
-        if not single and any(run.config for run in known):
+    """Settings that differ and have no room in the results; of a single run all, as far as there is room."""
+    if len(known) > 1:
+        names, heading = comparison.differing[SHOWN_SETTINGS:], "More settings that differ"
+        if not comparison.differing and any(run.config for run in known):
             yield "## Settings that differ\n\nNone.\n"
+    else:
+        names, heading = list(known[0].config), "Settings"
+    if not names:
         return
-    heading = "Settings" if single else "Settings that differ"
     rows = [[name, *(run.config.get(name) for run in known)] for name in names[:SETTINGS]]
     table = TextTable(["setting", *labels], rows)
     if len(known) > FEW_RUNS:

@@ -98,13 +98,15 @@ def _is_small(record: Media, root: Path | None) -> bool:
 
 
 def _column_means(read: Sequence[tuple[str, LoggedTable, Any]]) -> str:
-    """A line for each run: step, rows, the mean of each column of numbers or truth values."""
+    """A line for each run: step, rows, means of columns of numbers and truth values, but for counts of classes."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     numbers = ("integer", "number", "boolean")
     fields = (field for _, _, table in read for field in table.schema)
     names = list(dict.fromkeys(field.name for field in fields if kind(field.type) in numbers and field.name != ID))
+    if all(_counts_classes(table) for _, _, table in read):
+        names = []
     rows = []
     for label, logged, table in read:
         row: list[Any] = [label, logged.step, table.num_rows]
@@ -114,6 +116,20 @@ def _column_means(read: Sequence[tuple[str, LoggedTable, Any]]) -> str:
         rows.append(row)
     heads = ["run", "step", "rows", *(f"mean {name}" for name in names[:COLUMNS])]
     return render(TextTable(heads, rows), "markdown")
+
+
+def _counts_classes(table: Any) -> bool:
+    """Whether it is a confusion matrix: W&B's actual, predicted, count; or a row and a column for each class."""
+    named = [name.lower() for name in table.column_names]
+    if {"actual", "predicted"} <= set(named):
+        return True
+    counted = [field.name for field in table.schema if kind(field.type) in ("integer", "number")]
+    labels = [field.name for field in table.schema if field.name not in counted]
+    if len(labels) > 1 or not 1 < len(counted) == table.num_rows:
+        return False
+    if labels:
+        return bool({str(value) for value in table.column(labels[0]).to_pylist()} == set(counted))
+    return all(name.isdecimal() for name in counted)
 
 
 def _difference(left: Any, right: Any) -> str:

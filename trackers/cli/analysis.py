@@ -308,6 +308,9 @@ def report(
         Path | None, typer.Option("--output", "-o", help="File: .md or .html; without it Markdown is printed.")
     ] = None,
     title: Annotated[str, typer.Option(help="Title of the report; default the number of runs.")] = "",
+    to_terminal: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown also where a file is written: for a CI's summary.")
+    ] = False,
     force: Force = False,
     directory: RunsDir = None,
     as_json: AsJson = False,
@@ -330,11 +333,13 @@ def report(
     if output is not None:
         check(output, inputs=inputs(sources, directory), force=force)
     runs = open_runs(resolve_conditions(sources, directory), directory)
-    text = work.markdown(runs, when=time.strftime("%Y-%m-%d %H:%M:%S"), title=title, pictures=ending in HTML)
+    when = time.strftime("%Y-%m-%d %H:%M:%S")
+    text = work.markdown(runs, when=when, title=title)
     if output is not None and ending in HTML:
         from trackers.plotting import html_page
 
-        html_page.save_report(runs, text, output, title=title or f"Report of {len(runs)} runs")
+        with_pictures = work.markdown(runs, when=when, title=title, pictures=True)
+        html_page.save_report(runs, with_pictures, output, title=title or f"Report of {len(runs)} runs")
     elif output is not None:
         write_text(output, f"{text}\n<!-- {SIGNATURE} -->\n")
     if as_json:
@@ -342,10 +347,10 @@ def report(
 
         comparison = compare([run.facts for run in runs]).to_dict()
         print(json.dumps({"file": str(output) if output else None, **comparison}, allow_nan=False))
-    elif output is None:
+    elif output is None or to_terminal:
         sys.stdout.write(text)
-    else:
-        print(f"Saved {output}")
+    if output is not None and not as_json:
+        print(f"Saved {output}", file=sys.stderr if to_terminal else sys.stdout)
 
 
 def best(

@@ -78,9 +78,11 @@ def watch(
 
             WatchApp(catalogue, options, named=bool(sources)).run()
         else:
+            from trackers.journal.naming import none_in
             from trackers.watching.lines import write
 
-            write(catalogue, options, sys.stdout, interval, named=bool(sources), pause=time.sleep)
+            write(catalogue, options, sys.stdout, interval, named=bool(sources), pause=time.sleep,
+                  none=none_in(runs_root(directory)))  # fmt: skip
     except KeyboardInterrupt:
         pass
     finally:

@@ -28,6 +28,11 @@ export const moment = (s, span) => {
   if (span < 86400) return clock;
   return span < 86400 * 5 ? `${day} ${clock}` : `${d.getFullYear()}-${day}`;
 };
+// A moment as everywhere in trackers: 2026-11-28 08:45:22, this machine's time.
+export const date = (s) => {
+  const d = new Date(s * 1000);
+  return `${moment(s, Infinity)} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
+};
 /**
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} name

@@ -59,8 +59,8 @@ def page(picture: Picture, *, title: str, text: str = "", above: str = "") -> st
         '<link rel="icon" href="data:,">'
         f"<title>{html.escape(plain(title))}</title><style>{style}</style></head><body>"
         f'<h1>{html.escape(plain(title))}</h1>{above}<div id="legend"></div><div id="charts"></div>{notes}'
-        "<p>Drag to zoom, wheel or two fingers too; sideways, or with shift, the wheel pans; double click shows all. "
-        "The legend hides runs.</p>"
+        '<p class="hint">Drag to zoom, wheel or two fingers too; sideways, or with shift, the wheel pans; '
+        "double click shows all. The legend hides runs.</p>"
         f'{text}<script type="application/json" id="data">{data}</script><script>{script}</script></body></html>\n'
     )
 
@@ -114,7 +114,7 @@ def save_report(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title:
     above, heading, below = text.partition(f"\n{CURVES_HEADING}\n")  # the charts take its place
     if heading:
         below = "\n## ".join(["", *below.split("\n## ")[1:]])
-        save(charts(runs), path, title=title, text=as_html(below), above=as_html(above))
+        save(charts(runs), path, title=title, text=as_html(below), above=as_html(f"{above}\n{CURVES_HEADING}"))
     else:
         save(charts(runs), path, title=title, text=as_html(text))
 

@@ -409,7 +409,14 @@ def six(results: Sequence[Measured], view: PlotOptions) -> Picture:
         _result_curves(LOSS, "loss", ((result, result.losses) for result in results), view),
         _result_curves(RATE, "learning rate", ((result, result.rates) for result in results), view),
     ]  # fmt: skip
-    about = [f"{result.label}: {result.settings}" for result in results if result.settings]
+    alike: dict[str, list[str]] = {}
+    for result in results:
+        if result.settings:
+            alike.setdefault(result.settings, []).append(result.label)
+    about = [
+        settings if len(labels) == len(results) > 1 else f"{', '.join(labels)}: {settings}"
+        for settings, labels in alike.items()
+    ]
     more = [f"and {len(about) - LISTED} more"] if len(about) > LISTED else []
     return Picture(panels, 3, [(result.label, result.style) for result in results], about=[*about[:LISTED], *more])
 

@@ -49,6 +49,7 @@ class RelayClient:
         self._run = run
         self._info = info
         self._names = names
+        self._watched = False  # whether somebody was told, or may have seen, that deliveries were waited for
         self._messages = MessageReader(run.messages)
         self._process: Any = None
         self._enabled = start
@@ -276,6 +277,7 @@ class RelayClient:
                 time.sleep(min(pause, max(0.0, until - now)))
                 pause = min(pause * 1.1, WAIT_S[1])
         finally:
+            self._watched = rewritten or lines.told
             if rewritten and shown_at:
                 _rewrite("")
 
@@ -315,6 +317,8 @@ class RelayClient:
             done, interrupted = False, True
         for message in self._messages.read():
             show(message)
+        if done and not quiet and self._watched and (delivered := self._delivered()):
+            self._say(f"{', '.join(delivered)}: delivered; to see the run: trackers show {self._run.quoted}")
         if not done:
             lagging = list(self._lagging({}, True))
             reason = (
@@ -363,6 +367,10 @@ class RelayClient:
             if (closed and (not account.closed or is_outdated(self._run, account))) or done < total:
                 lagging[name] = done / total if total else 0.0
         return lagging
+
+    def _delivered(self) -> list[str]:
+        """The trackers that have everything; those that stopped have said so."""
+        return [name for name in self._names if not read_account(self._run, name).stopped]
 
     def _reap(self, leaving: bool) -> None:
         self._close_bell()

@@ -41,11 +41,14 @@ class PlainLines:
     def __init__(self, least_s: float = 0.0) -> None:
         self._next = monotonic() + max(first_s(), least_s)
 
+    told = False
+    """Whether a line was written."""
+
     def tell(self, text: Callable[[], str]) -> None:
         """Write a line if it is time. text: makes it."""
         now = monotonic()
         if now >= self._next:
-            self._next = now + NEXT_S
+            self._next, self.told = now + NEXT_S, True
             with suppress(OSError, ValueError):
                 sys.stderr.write(f"trackers: {one_line(text(), 300)}\n")
                 sys.stderr.flush()

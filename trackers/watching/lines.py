@@ -24,11 +24,12 @@ def write(
     *,
     named: bool,
     pause: Callable[[float], None],
+    none: str = "there are no runs to watch",
 ) -> None:
     """Write until none of the runs is running: at first a line for each, then for those that have changed.
 
     Args:
-        catalogue: open. pause: waits so many seconds.
+        catalogue: open. pause: waits so many seconds. none: what is said if there is no run.
 
     Raises:
         NotFound: there is no run.
@@ -41,7 +42,7 @@ def write(
     while True:
         state = watched.view(options, 0, 0, 2)
         if not state.total:
-            raise NotFound("there are no runs to watch; `trackers ls` lists those of a directory (--dir)")
+            raise NotFound(none)
         names = state.names if options.metrics else state.names[:VALUES]
         rows = [row for row in state.rows if row.key in state.styles]
         for row in rows:

@@ -1,6 +1,6 @@
 // One run.
 import { ask, drawing, later, latest } from "./asking.js";
-import { duration, element, moment } from "./chart.js";
+import { date, duration, element } from "./chart.js";
 import { shownItem } from "./items.js";
 import { panelsOf } from "./panels.js";
 import { age, facts, link, main, scrolls } from "./parts.js";
@@ -8,6 +8,10 @@ import { choose, newest } from "./selection.js";
 import { spansOf } from "./spans.js";
 import { TICK_MS, go, state } from "./state.js";
 import { tableBox } from "./table_boxes.js";
+
+// Lines that tell of a failure: most of what goes to stderr doesn't.
+const WRONG =
+  /\b([A-Z]\w*(Error|Exception)|Traceback|ERROR|FATAL|CRITICAL|Segmentation fault|panicked)\b|^\s*(fatal|error|Killed)\b|out of memory/;
 
 export function runView() {
   const top = element("div", main),
@@ -42,13 +46,7 @@ export function runView() {
     const bar = element("div", top, null, "bar");
     element("span", bar, row.status || "status unknown", row.status);
     element("span", bar, `${row.project}/${row.id}`, "soft");
-    if (row.created)
-      element(
-        "span",
-        bar,
-        `started ${moment(row.created, 1e9)} ${moment(row.created, 1000)} (${age(row.created)})`,
-        "soft",
-      );
+    if (row.created) element("span", bar, `started ${date(row.created)} (${age(row.created)})`, "soft");
     if (row.created && row.time > row.created)
       element("span", bar, `${row.status === "running" ? "for" : "took"} ${duration(row.time - row.created)}`, "soft");
     if (row.step !== null) element("span", bar, `step ${row.step.toLocaleString("en-US")}`, "soft");
@@ -118,7 +116,7 @@ export function runView() {
       "Attempts",
       found.attempts.map(([n, time, host, size, from]) => [
         `attempt ${n}`,
-        `${new Date(time * 1000).toLocaleString()} on ${host || "?"}, ${size} rank${size === 1 ? "" : "s"}${from === null ? "" : `, from step ${from}`}`,
+        `${date(time)} on ${host || "?"}, ${size} rank${size === 1 ? "" : "s"}${from === null ? "" : `, from step ${from}`}`,
       ]),
     );
     if (found.artifacts.length) artifacts(pair, found.artifacts);
@@ -126,7 +124,7 @@ export function runView() {
       facts(
         pair,
         "Alerts",
-        found.alerts.map(([time, line]) => [new Date(time * 1000).toLocaleString(), line]),
+        found.alerts.map(([time, line]) => [date(time), line]),
       );
     if (log.messages.length)
       facts(
@@ -135,10 +133,7 @@ export function runView() {
         log.messages
           .slice()
           .reverse()
-          .map(([time, , source, said]) => [
-            new Date(time * 1000).toLocaleString(),
-            source ? `${source}: ${said}` : said,
-          ]),
+          .map(([time, , source, said]) => [date(time), source ? `${source}: ${said}` : said]),
       );
     if (log.log) {
       element("h2", rest, "Relay's log");
@@ -219,9 +214,9 @@ export function runView() {
             "div",
             null,
             found.ranks > 1 ? `[rank ${rank}] ${words}` : words || " ",
-            from === "stderr" ? "stderr" : "",
+            `${from} ${WRONG.test(words) ? "wrong" : ""}`,
           );
-          line.title = `${new Date(time * 1000).toLocaleString()}, ${from}`;
+          line.title = `${date(time)}, ${from}`;
           return line;
         }),
       );

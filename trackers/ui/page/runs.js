@@ -1,6 +1,6 @@
 // The table of runs.
 import { ask, drawing, latest } from "./asking.js";
-import { element } from "./chart.js";
+import { date, element } from "./chart.js";
 import { age, at, cell, checks, choice, column, fill, link, main, search, text } from "./parts.js";
 import { choose, chosen, colour, style, toggle } from "./selection.js";
 import { go, listed, state, versions } from "./state.js";
@@ -154,8 +154,7 @@ export function runsView() {
       link({ tab: "run", run: one.key }, first, one.name || one.id).title = `${one.name} (${one.id})`;
       for (const name of columns) {
         const value = at(one, name);
-        if (name === "created" || name === "time")
-          cell(row, age(value)).title = value ? new Date(value * 1000).toLocaleString() : "";
+        if (name === "created" || name === "time") cell(row, age(value)).title = value ? date(value) : "";
         else if (name === "status") cell(row, value, value);
         else if (name.startsWith("tracker."))
           cell(row, value === "delivered" ? "✓" : value, (value || "").split(/[ ,]/)[0] || "soft").title = value || "";
