@@ -247,6 +247,7 @@ packaging-check:  ## the workflows, the container's files and the conda recipe b
 	@.venv-packaging/bin/zizmor --offline --quiet --config packaging/zizmor.yml .github/workflows
 	@.venv-packaging/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	@.venv-packaging/bin/check-jsonschema --builtin-schema vendor.compose-spec packaging/container/compose.yaml
+	@.venv-packaging/bin/python scripts/render_recipe.py
 
 release-check: $(ENV)  ## before a release: versions, changelog and tag agree, and the wheel works
 	@$(PYTHON) scripts/release_check.py --wheel

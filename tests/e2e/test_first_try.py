@@ -50,7 +50,10 @@ class Case(NamedTuple):
 CASES = {
     **{f"wandb {version}": Case(pins=(f"wandb=={version}",)) for version in ("0.26.1", "0.28.2", "0.30.0")},
     "bare": Case(extras="", setup=True),
-    "wandb 0.18 pinned": Case(extras="", pins=("wandb==0.18.7",), setup=True),
+    **{
+        f"wandb {version} pinned": Case(extras="", pins=(f"wandb=={version}",), setup=True)
+        for version in ("0.18.7", "0.22.3")
+    },
     "no internet": Case(extras="", setup=True, connected=False),
     **{f"python {python}": Case(python=python) for python in PYTHONS},
 }

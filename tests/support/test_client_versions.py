@@ -100,7 +100,7 @@ def doctor() -> str:
     return CliRunner().invoke(app, ["doctor"]).output
 
 
-@pytest.mark.parametrize("version", ["0.25.1", "0.18.3"])
+@pytest.mark.parametrize("version", ["0.25.1", "0.22.3", "0.19.11", "0.18.7"])
 def test_init_and_doctor_refuse_an_old_wandb(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the first step, in one line; a run that is delivered elsewhere or later isn't refused."""
     monkeypatch.setattr(client_versions, "installed", lambda versions: version)
