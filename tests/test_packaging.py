@@ -54,6 +54,15 @@ def test_links_on_an_index_are_addresses() -> None:
     assert all(picture.startswith("https://forge/ours/raw/") for picture in pictures)
 
 
+@pytest.mark.parametrize("readme", sorted((ROOT / "plugins").glob("*/README.md")), ids=lambda path: path.parent.name)
+def test_plug_ins_pages_have_addresses_alone(readme: Path) -> None:
+    """They are shown by an index as they are; what they name in the repository is there."""
+    for target in site.links(readme.read_text("utf-8")):
+        assert re.match(r"https?://", target), target
+        path = target.partition("#")[0].removeprefix(f"{PROJECT['urls']['Repository']}/blob/main/")
+        assert path.startswith("http") or (ROOT / path).is_file(), target
+
+
 def test_index_shows_nothing_that_only_tests_read() -> None:
     """Neither the tags of code blocks nor comments."""
     assert "<!--" not in description()
