@@ -206,8 +206,8 @@ docs: .venv-docs/.installed-docs  ## the documentation as a site with search, in
 docs-version: .venv-docs/.installed-docs  ## the site of this version beside the earlier ones, on the branch gh-pages (PUSH=y: and push it)
 	@export PATH="$(CURDIR)/.venv-docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1; \
 		version=$$(sed -n 's/^__version__ = "\(.*\)"$$/\1/p' trackers/_version.py) && \
-		mike deploy --quiet --update-aliases --alias-type copy $(if $(PUSH),--push) "$$version" latest && \
-		mike set-default --quiet $(if $(PUSH),--push) latest && echo "gh-pages has version $$version, which is the latest"
+		mike --quiet deploy --update-aliases --alias-type copy $(if $(PUSH),--push) "$$version" latest && \
+		mike --quiet set-default $(if $(PUSH),--push) latest && echo "gh-pages has version $$version, which is the latest"
 
 pages: $(DEMO_ENV)  ## the same training by each tracker's own client and by this package, photographed: build/pages (some minutes)
 	@$(PYTHON) scripts/make_pages.py

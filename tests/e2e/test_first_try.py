@@ -72,7 +72,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty home directory, in which the user works; it takes gigabytes, and is removed."""
-    place = tmp_path / "home"
+    place = tmp_path / "user"
     place.mkdir()
     for name in [name for name in os.environ if name.startswith(NOT_A_USER_S)]:
         monkeypatch.delenv(name)
