@@ -149,7 +149,8 @@ class Rows:
     """What a store that keeps a row a step may do with calls of one step.
 
     late: calls whose step an earlier call had, or that lies behind it: their rows wait for room among the steps, so
-    that their place among the others isn't said. last: of a call, the last one of its step: the row has its time.
+    that their place among the others isn't said, but their order is. last: of a call, the last one of its step: the
+    row has its time.
     """
 
     late: frozenset[int] = frozenset()
@@ -177,7 +178,7 @@ def _series(
 ) -> None:
     """One name's points against the calls that logged it."""
     seen: set[int] = set()
-    last, last_time = -1, None
+    last, last_late, last_time = -1, -1, None
     for key, time in points:
         n = keys.get(key)
         if n is None:
@@ -190,10 +191,15 @@ def _series(
             continue
         seen.add(n)
         # MLflow keeps milliseconds: what it holds within one has no order.
-        if n < last and n not in rows.late and not (found.tracker == "mlflow" and time == last_time):
+        late = n in rows.late
+        before = last_late if late else last
+        if n < before and not (found.tracker == "mlflow" and time == last_time):
             sets["reordered"].add(n)
-            found.lines.append(f"{name}: call {n} lies behind call {last}")
-        last, last_time = (last, last_time) if n in rows.late else (n, time)
+            found.lines.append(f"{name}: call {n} lies behind call {before}")
+        if late:
+            last_late = n
+        else:
+            last, last_time = n, time
         low, high = said.begun[n] - TOLERANCE_S, said.returned.get(rows.last.get(n, n), math.inf) + TOLERANCE_S
         if time is not None and not low <= time <= high:
             sets["wrong_time"].add(n)
