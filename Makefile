@@ -53,6 +53,13 @@ define install
 	@touch $@
 endef
 
+# The distributions in plugins/, for what runs with PYTHONPATH=build/plugins. 1: a command that installs.
+WITH_PLUGINS = PYTHONPATH=$(CURDIR)/build/plugins
+define install_plugins
+	@rm -rf build/plugins
+	@$(1) --quiet --no-deps --target build/plugins $(PLUGINS:%=./%)
+endef
+
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
@@ -80,9 +87,8 @@ test-slow: $(DEV_ENV)  ## the tests that take seconds each, and run hardly a lin
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slow and not soak" $(PYTEST)
 
 test-plugins: $(DEV_ENV)  ## the distributions in plugins/, installed into build/plugins, each with its own tests
-	@rm -rf build/plugins
-	@$(PYTHON) -m pip install --quiet --no-deps --no-build-isolation --target build/plugins $(PLUGINS:%=./%)
-	@PYTHONPATH=$(CURDIR)/build/plugins $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	$(call install_plugins,$(PYTHON) -m pip install --no-build-isolation)
+	@$(WITH_PLUGINS) $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 		-m "not soak" $(PLUGINS:%=%/tests) $(PYTEST)
 
 test-soak: $(DEV_ENV)  ## the soak tests, of which `test` and `test-slow` run shorter forms (half an hour)
@@ -138,9 +144,8 @@ test-theirs: $(DEV_ENV)  ## Accelerate's own tests of its W&B tracker, from its 
 
 test-clients:  ## the tests with the clients that don't go with the others (SwanLab, Comet, ClearML, DVC, Aim), with an S3 server and Kubernetes' schemas, in .venv-clients (a minute)
 	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS="-c constraints/clients.txt" .venv-clients/.installed-clients
-	@rm -rf build/plugins
-	@.venv-clients/bin/python -m pip install --quiet --no-deps --target build/plugins $(PLUGINS:%=./%)
-	@TRACKERS_CLIENTS=y PYTHONPATH=$(CURDIR)/build/plugins .venv-clients/bin/python -m pytest -n $(CORES) \
+	$(call install_plugins,.venv-clients/bin/python -m pip install)
+	@TRACKERS_CLIENTS=y $(WITH_PLUGINS) .venv-clients/bin/python -m pytest -n $(CORES) \
 		$(patsubst %,plugins/trackers-%/tests, aim clearml comet dvclive swanlab) tests/object_storage tests/kubernetes $(PYTEST)
 
 slurm-check: $(DEV_ENV)  ## jobs of a real Slurm of one node: tasks, arrays, signals, requeues, preemption; needs root, slurm-wlm, munge (minutes)
@@ -151,7 +156,8 @@ cloud-check: $(DEV_ENV)  ## what is promised of runs in a store, on a real one: 
 
 lake-check:  ## a lake read by Spark (Java 17), delta-rs, Polars, ClickHouse, Daft and DataFusion, and in an S3 server, in .venv-lake (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-lake CONSTRAINTS="-c constraints/engines.txt" .venv-lake/.installed-engines
-	@TRACKERS_LAKE=y .venv-lake/bin/python -m pytest -n 0 tests/lake $(PYTEST)
+	$(call install_plugins,.venv-lake/bin/python -m pip install)
+	@TRACKERS_LAKE=y $(WITH_PLUGINS) .venv-lake/bin/python -m pytest -n 0 $(patsubst %,plugins/trackers-lake/tests/test_lake_%.py, delta engines location server tables) $(PYTEST)
 
 nodes-check:  ## 8 nodes of 8 ranks with nothing in common but an S3 server, and with nothing, in network namespaces; needs root (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS="-c constraints/clients.txt" .venv-clients/.installed-clients
@@ -167,8 +173,9 @@ audit: $(DEV_ENV)  ## look for known faults in what is installed; needs a networ
 	@$(PYTHON) -m pip install --quiet pip-audit
 	@$(PYTHON) -m pip_audit --local --progress-spinner off
 
-fuzz: $(DEV_ENV)  ## read damaged files of every format: N=100000 inputs of each, SEED=1, TARGETS=json,tb
-	@$(PYTHON) -m tests.fuzz --count $(or $(N),1000) --seed $(or $(SEED),0) $(if $(TARGETS),--targets $(TARGETS))
+fuzz: $(DEV_ENV)  ## read damaged files of every format, plug-ins' too: N=100000 inputs of each, SEED=1, TARGETS=json,tb
+	$(call install_plugins,$(PYTHON) -m pip install --no-build-isolation)
+	@$(WITH_PLUGINS) $(PYTHON) -m tests.fuzz --count $(or $(N),1000) --seed $(or $(SEED),0) $(if $(TARGETS),--targets $(TARGETS))
 
 secrets: $(DEV_ENV)  ## recall and false masks of what masks secrets, by the corpus; GITLEAKS=gitleaks.toml: which of its rules are missing
 	@$(PYTHON) -m tests.support.secret_corpus --list $(if $(GITLEAKS),--gitleaks $(GITLEAKS))
@@ -194,7 +201,8 @@ measure: $(DEV_ENV)  ## lines of the package and its kernel, functions above the
 	@$(PYTHON) scripts/measure.py
 
 bench: $(DEV_ENV)  ## measure the promised figures on this machine
-	@$(PYTHON) -m benchmarks
+	$(call install_plugins,$(PYTHON) -m pip install --no-build-isolation)
+	@$(WITH_PLUGINS) $(PYTHON) -m benchmarks
 
 gpu-check:  ## on this machine's GPUs: values against nvidia-smi's, and that nothing waits; needs a CUDA torch alone (CAPTURE=file)
 	@BASE_PYTHON=$(BASE_PYTHON) scripts/gpu_check.sh $(if $(CAPTURE),--capture $(CAPTURE))

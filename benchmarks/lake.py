@@ -19,6 +19,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
+from trackers_lake import into_lake
+from trackers_lake.delta import DeltaTable
+from trackers_lake.tables import Lake
 
 import trackers
 from benchmarks.analysis import age, timed
@@ -26,10 +29,7 @@ from benchmarks.common import Figure, main
 from tests.fakes.wandb_reads import ENTITY, HeldRun
 from tests.fakes.wandb_server import WandbServer
 from trackers import records
-from trackers.copying import into_lake
 from trackers.journal.run_directory import RunDirectory
-from trackers.lake.delta import DeltaTable
-from trackers.lake.tables import Lake
 from trackers.readers import registry
 from trackers.readers.columns import FLOAT, Block
 from trackers.readers.reader import SourceRun

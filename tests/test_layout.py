@@ -50,7 +50,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("values", "hardware", "configuration"),
     ("media",),
     ("backends",),
-    ("benchmark", "lake"),
+    ("benchmark",),
     ("alerts", "formats", "metrics", "object_storage", "reductions"),
     ("tracker",),
     ("records",),

@@ -22,7 +22,6 @@ from tests.analysis.support import write_run
 from tests.helpers import T0
 from trackers.analysis import sql
 from trackers.cli.app import app
-from trackers.copying import into_lake
 from trackers.errors import MissingPackage, NotFound, UsageError
 
 
@@ -132,9 +131,6 @@ def test_results_have_the_name_that_they_have_everywhere(runs: list[Path]) -> No
     for name in ("final/best", "best"):
         found = trackers.sql(f"select number from summary where name = '{name}' order by number")
         assert found.to_pylist() == [{"number": 0.5}, {"number": 1.5}]
-    into_lake.add(["runs"], "lake")
-    for query in (names, "select name, number from summary where name = 'best' order by number"):
-        assert trackers.sql(query, ["lake:lake"]).to_pylist() == trackers.sql(query).to_pylist()
 
 
 def test_runs_table(runs: list[Path]) -> None:

@@ -17,7 +17,7 @@ from tests import ROOT
 
 REGISTRY = "trackers/backends/registry.py"
 PAGE = "docs/choosing-trackers.md"
-SEND_FILES = {"storage", "lake"}
+SEND_FILES = {"storage"}
 """They send the journal's files and store no records: what they hold is read as a run, in tests/object_storage."""
 NOT_TRACKERS = {"shared", "__pycache__"}
 

@@ -125,6 +125,8 @@ def first_missing(shown: str, printed: str) -> str | None:
     return None
 
 
+PLUGGED = ("lake",)
+"""Pages about distributions in plugins/, which run them in tests of theirs."""
 SLOW_PAGES = (
     "analysis",
     "hardware",
@@ -140,7 +142,11 @@ SLOW_PAGES = (
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.slow if page.stem in SLOW_PAGES else []) for page in PAGES],
+    [
+        pytest.param(page, marks=pytest.mark.slow if page.stem in SLOW_PAGES else [])
+        for page in PAGES
+        if page.stem not in PLUGGED
+    ],
     ids=lambda page: page.name,
 )
 def test_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:

@@ -57,11 +57,6 @@ SPANS = ("mlflow.spans.after",)
 """Killed at in :mod:`tests.backends.mlflow.test_traces`."""
 MODELS = ("mlflow.model.create", "mlflow.model.files", "mlflow.model.before")
 """Killed at in :mod:`tests.backends.mlflow.test_models`."""
-LAKE = (
-    *(f"lake.{what}.before" for what in ("table", "file", "commit", "remove", "compact")), "lake.files.written",
-    "lake.commit.after",
-)  # fmt: skip
-"""Killed at in :mod:`tests.lake.test_tables` and :mod:`tests.copying.test_into_lake`."""
 STORE = ("store.remove.noted", "store.remove.deleted")
 """Killed at in :mod:`tests.object_storage.test_removal`."""
 REDUCER = ("reducer.state.before", "reducer.append.before", "reducer.append.after")
@@ -250,6 +245,6 @@ def test_every_point_of_the_package_is_killed_at() -> None:
     there = set(re.findall(r"failpoint\(f?\"([^\"]+)\"\)", "\n".join(path.read_text() for path in files)))
     own = {point for tracker in OWN for point in OWN[tracker]}
     loop = {f"{{self.name}}.{point}" for point in LOOP}
-    ours = {*loop, *FILES, *ORDER, *CUT, *own, *TRAINING, *SUPERVISOR, *LEASE, *APPENDED, *SPANS, *LAKE, *STORE}
+    ours = {*loop, *FILES, *ORDER, *CUT, *own, *TRAINING, *SUPERVISOR, *LEASE, *APPENDED, *SPANS, *STORE}
     ours |= {*MODELS, *REDUCER}
     assert there == ours

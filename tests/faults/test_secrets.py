@@ -299,9 +299,9 @@ def test_caches_are_their_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_stores_of_several_users_follow_the_umask() -> None:
-    """A lake, or MLflow's database, that others write to stays theirs to write to."""
+    """MLflow's database, that others write to, stays theirs to write to."""
     common = {name for name in registry.BUILT_IN if getattr(registry.precheck(name), "common", False)}
-    assert common == {"mlflow", "trackio", "aim", "lake"}
+    assert common == {"mlflow", "trackio"}
 
 
 @pytest.mark.parametrize(

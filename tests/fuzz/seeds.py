@@ -91,7 +91,6 @@ def make(place: Path) -> None:
     _copy(run.glob("wandb/*/*.wandb"), place / "wandb-file")
     _copy(work.glob("logs/*/*_summary.json"), place / "session")
     _mlflow_store(place / "mlflow-store" / "mlruns")
-    _lake(run, place / "lake")
     _tables(place)
     planted.make(place)
     for module in plugged.modules().values():
@@ -157,15 +156,6 @@ def _tables(place: Path) -> None:
         (place / "lines" / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     (place / "settings/metrics.csv").write_text(TABLES["lightning"])
     (place / "settings/hparams.yaml").write_text("lr: 0.1\nlayers: [1, 2]\nmodel:\n  width: 3\n  name: é\n")
-
-
-def _lake(run: Path, place: Path) -> None:
-    """A lake with that run, and a checkpoint of one of its tables."""
-    from trackers.copying.into_lake import add
-    from trackers.lake.tables import Lake
-
-    add([str(run)], place / "lake")
-    Lake(place / "lake").compact("metrics")
 
 
 def _mlflow_store(place: Path) -> None:

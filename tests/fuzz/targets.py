@@ -286,20 +286,6 @@ def changed_files(place: Path, patterns: str) -> list[Path]:
     return sorted(path for path in found if (place / path).read_bytes() != (whole / path).read_bytes())
 
 
-def _lake(place: Path) -> None:
-    """A lake: its runs in every way, SQL, and a run put in once more."""
-    from trackers.analysis.sql import sql
-    from trackers.lake.tables import Lake
-
-    everything(f"lake:{place}/lake")
-    for table in ("metrics", "events", "runs"):
-        sql(f"select * from {table}", [f"lake:{place}/lake"])
-    shutil.copytree(place / "lake", place / "again", dirs_exist_ok=True)
-    lake = Lake(place / "again")
-    lake.remove([("digits", "seedrun1")])
-    lake.vacuum(0)
-
-
 def _archive(place: Path) -> None:
     """An archived run: listed, read, and restored."""
     from trackers.analysis.run_list import listing
@@ -346,8 +332,6 @@ TARGETS = {
     "tb": Target("tb", "*", (mutate.blind, mutate.event_file), of_files("tb", "*tfevents*", copied=True)),
     "wandb-file": Target("wandb-file", "*.wandb", (mutate.blind, mutate.wandb_records),
                          of_files("wandb-file", "*.wandb", copied=True)),
-    "lake": Target("lake", "lake/*/*.parquet", (mutate.blind, mutate.parquet), _lake),
-    "lake-log": Target("lake", "lake/lake.json lake/*/_delta_log/*", (mutate.blind, mutate.json_in_lines), _lake),
     "trackio": Target("trackio", "*.db", (), _trackio, whole=mutate.sqlite),
     "mlflow": Target("mlflow", "*.db", (), _mlflow, whole=mutate.sqlite),
     "mlflow-files": Target("mlflow-files", "mlruns/**/*.json*", (mutate.blind, mutate.json_file), _mlflow_files),

@@ -109,21 +109,6 @@ def test_other_sources_are_read() -> None:
         assert found.ask("run", run=csv["key"])["row"]["step"] == 2
 
 
-@pytest.mark.heavy
-def test_lake_is_shown(tmp_path: Path) -> None:
-    """A lake's runs, which have no directory here: rows, settings and curves."""
-    from trackers.copying.into_lake import add
-
-    for number in range(2):
-        write_run(f"r{number}", [(step, step, {"loss": 1.0 + number}) for step in range(3)], root="elsewhere")
-    add(["elsewhere"], tmp_path / "lake")
-    with site(f"lake:{tmp_path}/lake", runs=2) as found:
-        until(lambda: all(row["last"] for row in found.rows()))
-        (one,) = [row for row in found.rows() if row["source"].endswith("#digits/r1")]
-        assert curve(found, one["key"])["y"] == [2.0, 2.0, 2.0]
-        assert found.ask("run", run=one["key"])["row"]["step"] == 2
-
-
 def test_curves_over_each_axis_and_in_groups() -> None:
     """Steps, seconds since the start, times; the machine's samples have no step; groups have a mean and a spread."""
     for number, value in enumerate((1.0, 3.0)):

@@ -21,31 +21,33 @@ from __future__ import annotations
 
 import os
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from trackers.analysis import lake_spark, lake_sql
 from trackers.analysis.collect import Gathered, gather
 from trackers.analysis.number_index import NumberIndex
 from trackers.analysis.run_stats import RunKey, RunStats
-from trackers.errors import Damaged, UsageError, did_you_mean
+from trackers.errors import Damaged, MissingPackage, UsageError, did_you_mean
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import arrow, frames, helpers, registry
 from trackers.readers.columns import Block
 from trackers.readers.frames import Frame
 from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.run_data import RunData
-from trackers.records import double, escaped, final_name
+from trackers.records import SUMMARY_PREFIX, double, escaped, final_name
+from trackers.support import plugins
 from trackers.support.optional import need
 from trackers.support.progress import counted
 
 TABLES = ("runs", "metrics", "system", "config", "summary")
-TABLES_OF_LAKE = (*TABLES, "events")
-LAKE = "lake:"
-ENGINES = ("duckdb", "spark")
+GROUP = "trackers.sql"
+"""Entry-point group of sources that engines read where they lie: scheme = "package.module:Class"."""
+DUCKDB = "duckdb"
+OURS = ("spark",)
+"""Engines that distributions of ours bring, each by an extra of its name."""
 _RUN_FIELDS = ("source", "name", "project", "notes", "status", "steps", "attempts", "gpus", "gpu_name")
 _SPEEDS = ("steps_per_s", "samples_per_s", "tokens_per_s")
 _USES = ("gpu_percent", "memory_gb", "memory_kind", "energy_j")
@@ -63,7 +65,7 @@ def sql(
     Args:
         sources: as for :func:`trackers.load`, one by one or in a list; without any: all runs of ours.
         root: where our own runs lie; default what ``TRACKER_DIR`` says.
-        engine: ``duckdb``, or ``spark`` for sources that are of a lake, in Spark's dialect.
+        engine: ``duckdb``, or one that a plug-in brings for its sources: ``spark`` for a lake, in Spark's dialect.
         master: Spark's, as in ``local[4]``; default all cores of this machine.
 
     Returns:
@@ -75,23 +77,19 @@ def sql(
         UsageError: the query can't be run. NotFound: a source isn't there. MissingPackage: duckdb isn't installed, or
             pyspark.
     """
-    if engine not in ENGINES:
-        raise UsageError(f"sql: unknown engine {engine!r}{did_you_mean(engine, ENGINES)} Known: {', '.join(ENGINES)}")
-    if master and engine != "spark":
-        raise UsageError("sql: a master is Spark's: engine spark")
     need("duckdb pyarrow", "sql")
     given = any(source is not None for source in sources)
     named = helpers.source_names(sources) if given else [str(JournalReader(root).root())]
-    in_lake = bool(named) and all(source.startswith(LAKE) for source in named)
     words = {word.lower() for word in re.findall(r"\w+", query)}
-    old_names = lake_sql.old_names(query)
-    if engine == "spark":
-        if not in_lake:
-            raise UsageError("sql: Spark reads lakes: `trackers lake add RUNS LAKE`, and ask lake:LAKE")
-        return Frame(lake_spark.run(query, lake_sql.LakeViews(named, words, old_names), master))
-    if in_lake:
-        views = lake_sql.LakeViews(named, words, old_names)
-        return Frame(_run(query, partial(lake_sql.on_duckdb, views=views), TABLES_OF_LAKE))
+    old_names = _old_names(query)
+    brought = _brought(named)
+    if engine != DUCKDB and (brought is None or engine not in brought.engines):
+        raise _no_engine(engine)
+    if master and engine == DUCKDB:
+        raise UsageError("sql: a master is Spark's: engine spark")
+    if brought is not None:
+        made = brought(named, words, old_names)
+        return Frame(_run(query, made.register, made.tables) if engine == DUCKDB else made.run(engine, query, master))
     gathered = gather(named, root, RunStats if words & {"runs", "config", "summary"} else RunKey)
     for reason in gathered.problems:
         helpers.warn(reason)
@@ -103,6 +101,76 @@ def sql(
         return []
 
     return Frame(_run(query, register, TABLES))
+
+
+class SqlTables(ABC):
+    """The tables of one kind of source, as engines read them where they lie: a plug-in's. Derive, and name the class.
+
+    Args:
+        sources: all of this kind, ``scheme:WHERE``. words: of the query, in small letters: a table that it doesn't name
+            need not be filled. old_names: results that it asks for by their names without ``final/``.
+
+    Raises:
+        UsageError: they can't be asked together. NotFound: one isn't there.
+    """
+
+    tables: ClassVar[tuple[str, ...]] = TABLES
+    """Names of the tables, for messages."""
+    engines: ClassVar[tuple[str, ...]] = ()
+    """Engines besides DuckDB that :meth:`run` takes."""
+
+    @abstractmethod
+    def __init__(self, sources: Sequence[str], words: Collection[str], old_names: Collection[str]) -> None: ...
+
+    @abstractmethod
+    def register(self, connection: Any) -> list[str]:
+        """Have a connection of DuckDB know the tables; paths of the files that a query may read."""
+
+    def run(self, engine: str, query: str, master: str) -> Any:
+        """The result of a query on another engine, as an Arrow table. master: where it runs; "" for its default.
+
+        Raises:
+            UsageError: the query can't be run, or does more than ask these tables. MissingPackage: of the engine.
+        """
+        raise NotImplementedError
+
+
+def load(scheme: str) -> type[SqlTables]:
+    """The class that a plug-in names for a scheme.
+
+    Raises:
+        UsageError: it can't be loaded, or isn't such a class.
+    """
+    what = f"SQL of {scheme!r}"
+    return plugins.implementation(SqlTables, what, plugins.load(what, plugins.targets(GROUP)[scheme]))
+
+
+def _brought(named: Sequence[str]) -> type[SqlTables] | None:
+    """What a plug-in brings for these sources, if they are all of its kind."""
+    kinds = {source.partition(":")[0] for source in named}
+    scheme = kinds.pop() if len(kinds) == 1 else ""
+    return load(scheme) if scheme in plugins.targets(GROUP) else None
+
+
+def _no_engine(engine: str) -> UsageError:
+    """Why these sources can't be asked by an engine."""
+    reading = {scheme: load(scheme).engines for scheme in plugins.targets(GROUP)}
+    for scheme, engines in reading.items():
+        if engine in engines:
+            return UsageError(f"sql: {engine} reads sources {scheme}: alone: ask {scheme}:PLACE")
+    if engine in OURS:
+        return MissingPackage(
+            f"engine {engine!r} is a distribution's of its own: pip install 'trackers-relay[{engine}]'"
+        )
+    known = [DUCKDB, *OURS, *(name for engines in reading.values() for name in engines)]
+    listed = ", ".join(dict.fromkeys(known))
+    return UsageError(f"sql: unknown engine {engine!r}{did_you_mean(engine, known)} Known: {listed}")
+
+
+def _old_names(query: str) -> set[str]:
+    """Texts of a query that may be names of results without ``final/``, as they were called in earlier releases."""
+    texts = set(re.findall(r"'([\w./@() +-]{1,200})'", query))
+    return {text for text in texts if not text.startswith(SUMMARY_PREFIX)}
 
 
 def _run(query: str, prepare: Callable[[Any], list[str]], tables: Sequence[str]) -> Any:
@@ -145,7 +213,7 @@ _HARMLESS = re.compile(
     r"create\s+(?:or\s+replace\s+)?(?:temp(?:orary)?\s+)?(?:table|view|macro|function|type|schema|sequence)\b",
     re.IGNORECASE,
 )
-"""How a statement begins that reaches nothing but tables in memory. The files of a lake, which a query may read, DuckDB
+"""How a statement begins that reaches nothing but tables in memory. Files that a query may read (a lake's), DuckDB
 would also write to (``COPY … TO``), and ``CREATE SECRET`` writes to the home."""
 _HARMLESS_KINDS = frozenset({
     "SELECT", "EXPLAIN", "CREATE", "INSERT", "UPDATE", "DELETE", "DROP", "ALTER", "MULTI", "TRANSACTION",

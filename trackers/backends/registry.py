@@ -36,7 +36,6 @@ BUILT_IN: dict[str, str] = {
         "console",
         "progress",
         "storage",
-        "lake",
     )
 }
 """The built-in trackers, one line each, in the form of entry points, so that both are loaded by one function.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +23,6 @@ from trackers.cli import (
     editing,
     files,
     gpu,
-    lake,
     logs,
     new_plugin,
     plot,
@@ -54,13 +52,13 @@ COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
 )  # fmt: skip
 """Panels and their commands; a command is called as its function, with "-" for "_"."""
 GROUPS = {
-    "alerts": alerts.app, "artifacts": artifacts.app, "lake": lake.app, "tables": tables.app, "config": config.group,
+    "alerts": alerts.app, "artifacts": artifacts.app, "tables": tables.app, "config": config.group,
     "setup": setup.app,
     "gpu": gpu.app, "wandb": programs.wandb, "benchmark": programs.benchmark,
 }  # fmt: skip
 """Commands that have commands of their own."""
 GROUP_PANELS = {
-    "alerts": "Runs", "artifacts": "Sources", "lake": "Sources", "tables": "Sources", "config": "Machine",
+    "alerts": "Runs", "artifacts": "Sources", "tables": "Sources", "config": "Machine",
     "setup": "Machine",
     "gpu": "Machine", "wandb": "Sources", "benchmark": "Analysis",
 }  # fmt: skip
@@ -85,19 +83,17 @@ class _Commands(Mapping[str, Any]):
             declared = self._declared[name]
             if isinstance(declared, typer.Typer):
                 for command in declared.registered_commands:
-                    command.help = command.help or _in_paragraphs(command.callback)
+                    command.help = command.help or plugin_commands.in_paragraphs(command.callback)
                 self._built[name] = get_group(declared)
                 self._built[name].rich_help_panel = GROUP_PANELS[name]
             else:
-                declared.help = declared.help or _in_paragraphs(declared.callback)
+                declared.help = declared.help or plugin_commands.in_paragraphs(declared.callback)
                 self._built[name] = get_command_from_info(
                     declared,
                     pretty_exceptions_short=app.pretty_exceptions_short,
                     rich_markup_mode=app.rich_markup_mode,
                 )
-            _add_log_format(self._built[name])
-            for command in {self._built[name], *_with_inner(self._built[name])}:
-                _tidy(command)
+            _finish(self._built[name])
         return self._built[name]
 
     def overview(self) -> Iterator[tuple[str, str, str]]:
@@ -107,7 +103,7 @@ class _Commands(Mapping[str, Any]):
             if isinstance(declared, typer.Typer):
                 listed.append((GROUP_PANELS[name], name, str(declared.info.help)))
             elif not declared.hidden:
-                about = declared.help or _in_paragraphs(declared.callback)
+                about = declared.help or plugin_commands.in_paragraphs(declared.callback)
                 listed.append((str(declared.rich_help_panel), name, about.split("\n\n")[0].replace("``", "")))
         order = [panel for panel, _ in COMMANDS]
         yield from sorted(listed, key=lambda entry: order.index(entry[0]))
@@ -158,6 +154,14 @@ def _add_log_format(command: Any) -> None:
             taker.params.append(option)
 
 
+def _finish(command: Any) -> Any:
+    """The command, ours or a plug-in's, with what all of them have."""
+    _add_log_format(command)
+    for one in {command, *_with_inner(command)}:
+        _tidy(one)
+    return command
+
+
 def _with_inner(command: Any) -> Iterator[Any]:
     """A command; of a group, its commands."""
     return iter(command.commands.values() if isinstance(command, TyperGroup) else [command])
@@ -192,11 +196,6 @@ def _brief(text: str, width: int) -> str:
     return whole[-1] if whole else f"{text[: width - 1].rstrip()}…"
 
 
-def _in_paragraphs(function: Callable[..., Any] | None) -> str:
-    """A docstring with each paragraph on one line: typer keeps its line breaks, which no terminal's width knows."""
-    return "\n\n".join(" ".join(part.split("\n")) for part in (inspect.getdoc(function) or "").split("\n\n"))
-
-
 class _Program(TyperGroup):
     """The program as ``typer`` runs it, with the commands of :data:`app`."""
 
@@ -218,7 +217,10 @@ class _Program(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """One of ours, or a plug-in's."""
-        return super().get_command(ctx, cmd_name) or plugin_commands.command(cmd_name)
+        if (command := super().get_command(ctx, cmd_name)) is None:
+            brought = plugin_commands.command(cmd_name)
+            return brought and _finish(brought)
+        return command
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Ours, in the help's order, and the plug-ins'."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+import inspect
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import typer
@@ -28,19 +29,29 @@ def overview(taken: Container[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def command(name: str) -> Any:
-    """A plug-in's command; None where no plug-in has it. One that can't be loaded says so when it is run.
+    """A plug-in's command; None where no plug-in has it. One that can't be loaded, or that a distribution of ours would
+    bring, says so when it is run.
 
     An entry point names a ``typer.Typer``, whose commands follow the name (one alone is the command itself).
     """
     if name not in plugins.targets(GROUP):
-        return None
+        install = plugins.install(name, "command")
+        return _failing(f"command {name!r} is a distribution's of its own: {install}") if install else None
     try:
-        made = get_command(load(name))
+        brought = load(name)
+        for declared in brought.registered_commands:
+            declared.help = declared.help or in_paragraphs(declared.callback)
+        made = get_command(brought)
     except UsageError as error:
         made = _failing(str(error))
     made.name = name
     made.rich_help_panel = PANEL  # type: ignore[attr-defined]
     return made
+
+
+def in_paragraphs(function: Callable[..., Any] | None) -> str:
+    """A docstring with each paragraph on one line: typer keeps its line breaks, which no terminal's width knows."""
+    return "\n\n".join(" ".join(part.split("\n")) for part in (inspect.getdoc(function) or "").split("\n\n"))
 
 
 def load(name: str) -> typer.Typer:

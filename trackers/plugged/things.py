@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
+from trackers.analysis import sql
 from trackers.backends import registry
 from trackers.configuration import plugin_options
 from trackers.copying import destinations
@@ -22,6 +23,7 @@ LOADS: dict[str, Callable[[str], object]] = {
     readers.GROUP: readers.load,
     destinations.GROUP: destinations.target,
     plugin_options.GROUP: plugin_options.read,
+    sql.GROUP: sql.load,
 }
 TAKEN: dict[str, Container[str]] = {
     registry.GROUP: registry.BUILT_IN,

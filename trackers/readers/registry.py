@@ -39,7 +39,6 @@ BUILT_IN: dict[str, str] = {
     "hf": "trackers.readers.huggingface:HuggingFaceReader",
     "log": "trackers.readers.console_log.reader:LogReader",
     "session": "trackers.readers.session:SessionReader",
-    "lake": "trackers.readers.lake:LakeReader",
 }
 """The same form as an entry point, so that both are loaded by one function."""
 

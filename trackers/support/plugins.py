@@ -27,11 +27,12 @@ OURS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
     "clearml": (frozenset({"tracker"}), ("CLEARML_OFFLINE_DIR",)),
     "comet": (frozenset({"tracker"}), ("COMET_OFFLINE_DIRECTORY",)),
     "dvclive": (frozenset({"tracker", "source"}), ("DVCLIVE_DIR",)),
+    "lake": (frozenset({"tracker", "source", "command"}), ()),
     "neptune": (frozenset({"source"}), ()),
     "swanlab": (frozenset({"tracker", "source", "copies"}), ("SWANLAB_LOG_DIR",)),
 }
 """What we keep in distributions of their own (plugins/), which extras of ours name, by name: what it is (tracker,
-source, destination of copies), and its options. Known without them, so that a message can say what to install."""
+source, destination of copies, command), and its options. Known without them, so that messages say what to install."""
 _METADATA = (".dist-info", ".egg-info")
 
 
@@ -199,7 +200,7 @@ def _asked(place: str) -> list[list[PluginEntry]]:
 
 
 def ours(what: str) -> list[str]:
-    """Names of what we keep in distributions of their own: "tracker", "source" or "copies"."""
+    """Names of what we keep in distributions of their own: "tracker", "source", "copies" or "command"."""
     return [name for name, (kinds, _) in OURS.items() if what in kinds]
 
 

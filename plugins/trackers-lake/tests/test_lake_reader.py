@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from trackers_lake import into_lake
+from trackers_lake.reader import LakeReader, split
 
 import trackers
 from tests.analysis.support import write_run
 from trackers.analysis import collect
-from trackers.copying import into_lake
 from trackers.errors import NotFound, UsageError
 from trackers.readers import registry
-from trackers.readers.lake import LakeReader, split
 from trackers.readers.run_data import RunData
 
 
@@ -85,7 +85,7 @@ def test_a_directory_may_have_a_number_sign(tmp_path: Path) -> None:
 @pytest.mark.heavy
 def test_version_tells_whether_a_run_has_changed(lake: str) -> None:
     """It is another once the run was put in again, and the same after files were joined."""
-    from trackers.lake.tables import Lake
+    from trackers_lake.tables import Lake
 
     before = {run.id: LakeReader().version(run) for run in registry.open_source(lake)[1]}
     write_run("r1", [(0, 0, {"loss": 7.0})])

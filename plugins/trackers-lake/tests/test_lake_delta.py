@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from lake_support import held, points
+from trackers_lake import delta, tables
+from trackers_lake.tables import Lake
 
-from tests.lake.support import held, points
 from trackers.errors import Damaged
-from trackers.lake import delta, tables
-from trackers.lake.tables import Lake
 
 LOG = "lake/metrics/_delta_log"
 

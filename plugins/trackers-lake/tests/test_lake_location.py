@@ -9,11 +9,11 @@ from threading import Barrier
 from typing import Any
 
 import pytest
+from lake_support import held, points
+from trackers_lake import location
+from trackers_lake.tables import Lake
 
-from tests.lake.support import held, points
 from trackers.errors import NotFound, UsageError
-from trackers.lake import location
-from trackers.lake.tables import Lake
 from trackers.object_storage.store import Listed, Store
 
 

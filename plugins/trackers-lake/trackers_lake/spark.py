@@ -1,4 +1,4 @@
-"""SQL over a lake on Spark: the views of :mod:`trackers.analysis.lake_sql`, read by Spark's executors.
+"""SQL over a lake on Spark: the views of :mod:`trackers_lake.sql`, read by Spark's executors.
 
 Spark is told the Parquet files that the tables consist of now, as their logs say: it needs no package for Delta tables.
 A store's files are read as Spark reads that store: ``s3://`` becomes ``s3a://``, whose package and keys are Spark's own
@@ -16,11 +16,11 @@ import re
 from collections.abc import Container
 from typing import Any
 
-from trackers.analysis.lake_sql import RAW, LakeViews, View
 from trackers.errors import UsageError
-from trackers.lake.schema import COLUMNS
 from trackers.support.optional import need
 from trackers.support.secret_names import word_set
+from trackers_lake.schema import COLUMNS
+from trackers_lake.sql import RAW, LakeViews, View
 
 MASTER = "local[*]"
 _TYPES = {

@@ -42,8 +42,8 @@ def add(
 
     Example: trackers lake add runs lake; trackers lake add runs s3://bucket/lake; trackers sql "…" lake:lake
     """
-    from trackers.copying.into_lake import add as work
     from trackers.errors import UsageError
+    from trackers_lake.into_lake import add as work
 
     *references, where = sources
     if not references and directory is None:
@@ -84,7 +84,7 @@ def ls(location: LakePlace, as_json: AsJson = False) -> None:
     Example: trackers lake ls lake
     """
     from trackers.analysis.tables import TextTable, format_size
-    from trackers.lake.tables import Lake
+    from trackers_lake.tables import Lake
 
     lake = Lake(location)
     tables = []
@@ -120,10 +120,10 @@ def rm(
 
     Example: trackers lake rm lake digits/r1 --yes; trackers lake rm lake --gone runs --yes
     """
-    from trackers.copying import into_lake
     from trackers.errors import UsageError, examples
-    from trackers.lake.tables import Lake
-    from trackers.readers.lake import choose_runs
+    from trackers_lake import into_lake
+    from trackers_lake.reader import choose_runs
+    from trackers_lake.tables import Lake
 
     if not runs and gone is None:
         raise UsageError("lake rm needs runs, or --gone DIR: trackers lake rm LAKE PROJECT/RUN")
@@ -154,7 +154,7 @@ def compact(location: LakePlace, as_json: AsJson = False) -> None:
 
     Example: trackers lake compact lake
     """
-    from trackers.lake.tables import Lake
+    from trackers_lake.tables import Lake
 
     lake = Lake(location)
     running = lake.running()
@@ -181,7 +181,7 @@ def vacuum(
     Example: trackers lake vacuum lake
     """
     from trackers.analysis.tables import format_size
-    from trackers.lake.tables import DAY_S, Lake
+    from trackers_lake.tables import DAY_S, Lake
 
     deleted = Lake(location).vacuum(older_than * DAY_S)
     if as_json:

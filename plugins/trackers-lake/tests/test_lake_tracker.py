@@ -6,17 +6,17 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from trackers_lake import into_lake
+from trackers_lake import tracker as module
+from trackers_lake.precheck import LakePrecheck
+from trackers_lake.tables import Lake
+from trackers_lake.tracker import LakeTracker
 
 import trackers
 from tests.analysis.support import write_run
 from tests.helpers import Time
-from trackers.backends.lake import tracker as module
-from trackers.backends.lake.precheck import LakePrecheck
-from trackers.backends.lake.tracker import LakeTracker
-from trackers.copying import into_lake
 from trackers.errors import Fatal, Refused, Unavailable, UsageError
 from trackers.journal.run_directory import RunDirectory
-from trackers.lake.tables import Lake
 from trackers.tracker import Cursor, RunInfo, State, Status
 
 COUNT = "select run, count(*) as n from metrics group by run"

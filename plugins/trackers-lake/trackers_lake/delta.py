@@ -233,7 +233,7 @@ class DeltaTable:
         """Announce the deletion of files that the table hasn't; returns its next version. None: another was quicker.
 
         A writer may be about to commit a file that it has written. Its commit is planned upon this one then, and it
-        sees by ``swept`` that it must write the file anew (:meth:`trackers.lake.tables.Lake.put`).
+        sees by ``swept`` that it must write the file anew (:meth:`trackers_lake.tables.Lake.put`).
         """
         base = self.snapshot()
         return self.snapshot() if self.commit(base, [], [], SWEEP) else None

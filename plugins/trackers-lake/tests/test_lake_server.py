@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lake_support import held, points
+from test_lake_tables import CROWD
+from trackers_lake import into_lake
+from trackers_lake.tables import Lake
 
 import trackers
 from tests import ROOT
 from tests.analysis.support import write_run
-from tests.lake.support import held, points
-from tests.lake.test_tables import CROWD
 from tests.object_storage.test_server import Server
-from trackers.copying import into_lake
 from trackers.errors import NotFound, Unavailable
-from trackers.lake.tables import Lake
 from trackers.object_storage import store as stores
+from trackers.testing.driver import python_path
 
 WHERE = "s3://bucket/a lake"
 
@@ -60,7 +61,9 @@ def test_runs_go_into_a_bucket_and_are_read_there(server: Server) -> None:
 def test_writers_at_once_in_a_bucket_lose_and_double_nothing(server: Server) -> None:
     """Of several commits of one version, the server takes one."""
     Lake(WHERE, make=True)
-    working = [subprocess.Popen([sys.executable, "-c", CROWD, WHERE, name], cwd=ROOT) for name in "abc"]
+    working = [
+        subprocess.Popen([sys.executable, "-c", CROWD, WHERE, name], cwd=ROOT, env=python_path()) for name in "abc"
+    ]
     assert [one.wait(300) for one in working] == [0, 0, 0]
     expected = {("p", f"{name}{number}"): 6 for name in "abc" for number in range(8)}
     assert held(WHERE) == {**expected, ("p", "shared"): 8}

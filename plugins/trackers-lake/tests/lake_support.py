@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from trackers_lake import schema
+from trackers_lake.delta import Key
+from trackers_lake.into_lake import numbers
+from trackers_lake.tables import Lake
 
-from trackers.copying.into_lake import numbers
-from trackers.lake import schema
-from trackers.lake.delta import Key
-from trackers.lake.tables import Lake
 from trackers.readers.columns import FLOAT, Block
 
 

@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 
 from trackers import records
 from trackers.errors import Damaged, NotFound, UsageError, did_you_mean
-from trackers.lake.delta import Key
-from trackers.lake.tables import Lake
 from trackers.object_storage.addresses import is_address
 from trackers.readers.boundary import bounded
 from trackers.readers.columns import BOOLEAN, FLOAT, INTEGER, STEPLESS, Block
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import ArtifactRecord, Finish, Media, Metrics, Record, Summary
+from trackers_lake.delta import Key
+from trackers_lake.tables import Lake
 
 MOST_ROWS = 1 << 29
 """Maximum number of numbers of one run."""

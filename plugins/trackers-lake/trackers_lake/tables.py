@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trackers.errors import Damaged, DeliveryError, NotFound, Unavailable
-from trackers.lake import location as location
-from trackers.lake import schema
-from trackers.lake.delta import CHECKPOINT_EVERY, DataFile, DeltaTable, Key, Snapshot
-from trackers.lake.schema import COLUMNS
 from trackers.object_storage.store import Store
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
+from trackers_lake import location as location
+from trackers_lake import schema
+from trackers_lake.delta import CHECKPOINT_EVERY, DataFile, DeltaTable, Key, Snapshot
+from trackers_lake.schema import COLUMNS
 
 TRIES = 50
 MOST_PAUSE_S = 1.0

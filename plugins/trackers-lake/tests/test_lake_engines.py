@@ -13,15 +13,15 @@ from typing import Any
 import deltalake
 import polars
 import pytest
+from lake_support import held
+from test_lake_sql import QUERIES
+from trackers_lake import into_lake
+from trackers_lake.schema import COLUMNS
+from trackers_lake.tables import Lake
 
 import trackers
-from tests import ROOT
 from tests.analysis.support import write_run
-from tests.analysis.test_lake_sql import QUERIES
-from tests.lake.support import held
-from trackers.copying import into_lake
-from trackers.lake.schema import COLUMNS
-from trackers.lake.tables import Lake
+from trackers.testing.driver import python_path
 
 CLUSTER = "local-cluster[2,1,1024]"
 LAKE = "lake"
@@ -54,13 +54,13 @@ def plain(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, **python_path()}
 
 
 ASK = """
 import json, sys
 from pyspark.sql import SparkSession
-from trackers.analysis.lake_spark import _started
+from trackers_lake.spark import _started
 from trackers.analysis.sql import sql
 session = _started(sys.argv[2])
 queries = json.load(open("queries.json"))
@@ -104,7 +104,7 @@ def test_spark_is_asked_for_some_runs(lake: str) -> None:
 REACHES = """
 import sys
 from pathlib import Path
-from trackers.analysis.lake_spark import _started
+from trackers_lake.spark import _started
 from trackers.analysis.sql import sql
 from trackers.errors import UsageError
 session = _started("local[1]")

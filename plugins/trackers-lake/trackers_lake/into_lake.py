@@ -23,22 +23,22 @@ from trackers.analysis.sql import runs_table, values_table
 from trackers.errors import DeliveryError, NotFound, Unavailable, UsageError
 from trackers.journal.fingerprint_cache import fingerprint_of
 from trackers.journal.status import observe
-from trackers.lake import schema
-from trackers.lake.delta import Key
-from trackers.lake.location import normalize
-from trackers.lake.schema import COLUMNS
-from trackers.lake.tables import FILE_ROWS, Lake
 from trackers.readers import registry
 from trackers.readers.boundary import boundary
 from trackers.readers.columns import STEPLESS, Block
 from trackers.readers.frames import select_stepless
 from trackers.readers.journal import JournalReader, source_run
-from trackers.readers.lake import split
 from trackers.readers.reader import Reader, SourceRun
 from trackers.readers.run_data import RunData
 from trackers.records import Record, escaped
 from trackers.support.failpoints import failpoint
 from trackers.support.progress import progress
+from trackers_lake import schema
+from trackers_lake.delta import Key
+from trackers_lake.location import normalize
+from trackers_lake.reader import split
+from trackers_lake.schema import COLUMNS
+from trackers_lake.tables import FILE_ROWS, Lake
 
 MANY_SHORT = 200
 """Short files that a table may have before they are joined."""

@@ -14,10 +14,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from trackers.backends.lake.precheck import LakePrecheck
 from trackers.errors import Fatal, Refused, Unavailable
 from trackers.records import ALL_KINDS, Record, escaped
 from trackers.tracker import Cursor, RunInfo, State, Status
+from trackers_lake.precheck import LakePrecheck
 
 INTERVAL_S = 60.0
 PAUSE_RATIO = 20.0
@@ -35,7 +35,7 @@ class LakeTracker(LakePrecheck):
     @staticmethod
     def remove(info: RunInfo, state: State) -> str:
         """Take the run out of the lake's tables: see :class:`trackers.tracker.Tracker`."""
-        from trackers.lake.tables import Lake
+        from trackers_lake.tables import Lake
 
         location, key = LakePrecheck.place(info), (escaped(info.project), escaped(info.id))
         lake = Lake(location)

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trackers_lake import into_lake
+from trackers_lake.schema import COLUMNS
+from trackers_lake.tables import Lake
 
 import trackers
-from tests import ROOT, forked
+from tests import forked
 from tests.analysis.support import T0, write_run
 from trackers import records
-from trackers.copying import into_lake
 from trackers.errors import NotFound, UsageError
-from trackers.lake.schema import COLUMNS
-from trackers.lake.tables import Lake
 from trackers.readers.journal import JournalReader
 from trackers.records import Alert, Text
+from trackers.testing.driver import python_path
 
 ODD = "päth/with '#%2F [x]*"
 
@@ -171,7 +172,7 @@ def test_what_is_not_there_makes_no_lake() -> None:
 
 ADD = """
 import sys
-from trackers.copying.into_lake import add
+from trackers_lake.into_lake import add
 from trackers.support.failpoints import arm
 arm(sys.argv[1])
 add(["runs"], "lake")
@@ -186,7 +187,7 @@ def test_killed_and_repeated_is_exactly_once(point: str, monkeypatch: pytest.Mon
     written("a")
     written("b")
     into_lake.add(["runs"], "straight")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path()["PYTHONPATH"])
     assert forked.run([sys.executable, "-c", ADD, point]).returncode == -signal.SIGKILL
     seen = {row["run"] for row in rows("lake", "runs")} if Lake("lake").fingerprints() else set()
     if seen:
@@ -199,7 +200,7 @@ def test_killed_and_repeated_is_exactly_once(point: str, monkeypatch: pytest.Mon
 def test_only_what_a_killed_call_did_not_reach_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables that have a run's rows in this state aren't written again."""
     written("a")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", python_path()["PYTHONPATH"])
     assert forked.run([sys.executable, "-c", ADD, "lake.table.before=kill:4"]).returncode == -signal.SIGKILL
     into_lake.add(["runs"], "lake")
     assert {table: Lake("lake").snapshot(table).version for table in COLUMNS} == dict.fromkeys(COLUMNS, 0)

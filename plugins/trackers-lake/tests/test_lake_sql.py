@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trackers_lake import into_lake
+from trackers_lake import sql as lake_sql
+from trackers_lake.schema import COLUMNS
+from trackers_lake.tables import Lake
 
 import trackers
 from tests.analysis.support import write_run
-from trackers.analysis import lake_sql, sql
-from trackers.copying import into_lake
+from trackers.analysis import sql
 from trackers.errors import NotFound, UsageError
-from trackers.lake.schema import COLUMNS
-from trackers.lake.tables import Lake
 
 QUERIES = (
     "select * from runs order by run",

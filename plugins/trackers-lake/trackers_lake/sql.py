@@ -5,18 +5,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+from trackers.analysis.sql import TABLES, SqlTables
 from trackers.errors import UsageError
-from trackers.lake import schema
-from trackers.lake.delta import DataFile, Key
-from trackers.lake.schema import COLUMNS, OWN
-from trackers.lake.tables import Lake
-from trackers.readers.lake import choose_runs, split
 from trackers.records import SUMMARY_PREFIX
+from trackers_lake import schema
+from trackers_lake.delta import DataFile, Key
+from trackers_lake.reader import choose_runs, split
+from trackers_lake.schema import COLUMNS, OWN
+from trackers_lake.tables import Lake
 
 SHOWN: dict[str, tuple[str, ...]] = {
     "runs": ("source", "name", "project", *(name for name, _ in COLUMNS["runs"][4:] if name not in OWN)),
@@ -28,12 +28,6 @@ SHOWN: dict[str, tuple[str, ...]] = {
 }
 """Columns by table as a query sees them, after ``run``."""
 RAW, CHOSEN, DOUBLED = "lake_files_of_", "lake_chosen", "lake_doubled"
-
-
-def old_names(query: str) -> set[str]:
-    """Texts of a query that may be names of results without ``final/``, as they were called in earlier releases."""
-    texts = set(re.findall(r"'([\w./@() +-]{1,200})'", query))
-    return {text for text in texts if not text.startswith(SUMMARY_PREFIX)}
 
 
 class View(NamedTuple):
@@ -51,7 +45,7 @@ class LakeViews:
     Args:
         sources: all of one lake: ``lake:PLACE``, ``lake:PLACE#PROJECT/RUN``.
         words: of the query, in small letters: tables that it doesn't name are empty, and nothing is read of them.
-        old_names: results that the query asks for by their names without ``final/`` (:func:`old_names`).
+        old_names: results that the query asks for by their names without ``final/``.
 
     Raises:
         UsageError: they are of several lakes. NotFound: a lake or a run isn't there.
@@ -147,3 +141,21 @@ def _dataset(lake: Lake, view: View) -> Any:
         remote = pyarrow.PythonFile(lake.store.file(f"{view.table}/{file.path}"), mode="r")
         parts.append(form.make_fragment(remote))
     return dataset.FileSystemDataset(parts, kind, form)
+
+
+class LakeTables(SqlTables):
+    """A lake's tables for ``trackers sql QUERY lake:PLACE``."""
+
+    tables = (*TABLES, "events")
+    engines = ("spark",)
+
+    def __init__(self, sources: Sequence[str], words: Collection[str], old_names: Collection[str]) -> None:
+        self._views = LakeViews(sources, words, old_names)
+
+    def register(self, connection: Any) -> list[str]:
+        return on_duckdb(connection, self._views)
+
+    def run(self, engine: str, query: str, master: str) -> Any:
+        from trackers_lake import spark
+
+        return spark.run(query, self._views, master)

@@ -15,13 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from lake_support import held, many, points
+from trackers_lake import schema
+from trackers_lake.delta import DataFile, DeltaTable, Key
+from trackers_lake.tables import Lake
 
 from tests import ROOT, forked
-from tests.lake.support import held, many, points
 from trackers.errors import Damaged, NotFound, Unavailable, UsageError
-from trackers.lake import schema
-from trackers.lake.delta import DataFile, DeltaTable, Key
-from trackers.lake.tables import Lake
+from trackers.testing.driver import python_path
 
 A, B, C = ("p", "a"), ("p", "b"), ("q/r", "ä 'b'#%2F")
 
@@ -154,8 +155,8 @@ def test_commit_that_was_not_made_is_an_error(tmp_path: Path, monkeypatch: pytes
 
 CROWD = """
 import sys
-from tests.lake.support import points
-from trackers.lake.tables import Lake
+from lake_support import points
+from trackers_lake.tables import Lake
 lake = Lake(sys.argv[1])
 for number in range(8):
     key = ("p", f"{sys.argv[2]}{number}")
@@ -169,7 +170,7 @@ def test_writers_at_once_lose_and_double_nothing(tmp_path: Path) -> None:
     """Three processes put in runs of their own, and one run that all of them have."""
     Lake(tmp_path / "lake", make=True)
     command = [sys.executable, "-c", CROWD, str(tmp_path / "lake")]
-    working = [subprocess.Popen([*command, name], cwd=ROOT) for name in "abc"]
+    working = [subprocess.Popen([*command, name], cwd=ROOT, env=python_path()) for name in "abc"]
     assert [one.wait(120) for one in working] == [0, 0, 0]
     expected = {("p", f"{name}{number}"): 6 for name in "abc" for number in range(8)}
     assert held(tmp_path / "lake") == {**expected, ("p", "shared"): 8}
@@ -311,8 +312,8 @@ def test_vacuums_beside_writers_lose_and_double_nothing(tmp_path: Path) -> None:
 
 KILLED = """
 import sys
-from tests.lake.test_tables import A, B, C, put
-from trackers.lake.tables import Lake
+from test_lake_tables import A, B, C, put
+from trackers_lake.tables import Lake
 from trackers.support.failpoints import arm
 lake = Lake(sys.argv[1])
 arm(sys.argv[2])
@@ -327,7 +328,7 @@ def test_killed_change_is_all_or_nothing_and_can_be_repeated(tmp_path: Path, poi
     """After a kill the table is as before or as after; the same call makes it as after."""
     lake = Lake(tmp_path / "lake", make=True)
     put(lake, {A: 5, B: 5}, "old")
-    done = forked.run([sys.executable, "-c", KILLED, str(tmp_path / "lake"), point], cwd=ROOT)
+    done = forked.run([sys.executable, "-c", KILLED, str(tmp_path / "lake"), point], cwd=ROOT, env=python_path())
     assert done.returncode == -signal.SIGKILL
     assert held(tmp_path / "lake") in ({A: 10, B: 10}, {A: 6, B: 10, C: 6})
     put(lake, {A: 3, C: 3}, "new")
@@ -336,7 +337,7 @@ def test_killed_change_is_all_or_nothing_and_can_be_repeated(tmp_path: Path, poi
 
 TIDIED = """
 import sys
-from trackers.lake.tables import Lake
+from trackers_lake.tables import Lake
 from trackers.support.failpoints import arm
 lake = Lake(sys.argv[1])
 arm(sys.argv[2])
@@ -353,7 +354,7 @@ def test_killed_removal_and_joining_can_be_repeated(tmp_path: Path, point: str) 
     rows = schema.arrow_schema(schema.COLUMNS["config"])
     lake.put("config", pa.table([["p"], ["r0"], ["lr"], ["1"], [1.0]], schema=rows), {("p", "r0"): "m"})
     before = held(tmp_path / "lake")
-    done = forked.run([sys.executable, "-c", TIDIED, str(tmp_path / "lake"), point], cwd=ROOT)
+    done = forked.run([sys.executable, "-c", TIDIED, str(tmp_path / "lake"), point], cwd=ROOT, env=python_path())
     assert done.returncode == -signal.SIGKILL
     lake = Lake(tmp_path / "lake")
     assert held(tmp_path / "lake") == before

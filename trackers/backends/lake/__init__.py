@@ -1,1 +1,0 @@
-"""Tracker that keeps a run's rows in a lake up to date."""
