@@ -3,6 +3,7 @@
     python scripts/make_pages.py                     all, into build/pages/index.html
     python scripts/make_pages.py mlflow trackio      these trackers' pages
     python scripts/make_pages.py --again             the pages anew, over the runs of the last time
+    python scripts/make_pages.py --docs              and docs/pictures/page-*.png anew
 
 The gallery has a row for each page: the vendor's own client on the left, this package on the right. W&B has no page
 that opens without its servers: what its client would upload is compared there, field by field, from the ``.wandb``
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import html
-import json
 import os
 import shutil
 import subprocess
@@ -200,6 +200,22 @@ def wandb_fields(folder: Path) -> dict[str, list[str]]:
     return {kind: [f"{name} × {count}" for name, count in sorted(names.items())] for kind, names in found.items()}
 
 
+def compared(left: dict[str, list[str]], right: dict[str, list[str]]) -> tuple[str, str]:
+    """What each side's files have, what only this one has first, as HTML."""
+
+    def shown(own: dict[str, list[str]], other: dict[str, list[str]]) -> str:
+        parts = []
+        for kind in sorted({*own, *other}):
+            names = {line.rpartition(" × ")[0] for line in other.get(kind, ())}
+            apart = [line for line in own.get(kind, ()) if line.rpartition(" × ")[0] not in names]
+            both = [line for line in own.get(kind, ()) if line not in apart]
+            lines = [*(f"only here: {line}" for line in apart), *both]
+            parts.append(f"<b>{kind}</b><pre>{html.escape(chr(10).join(lines))}</pre>")
+        return "".join(parts)
+
+    return shown(left, right), shown(right, left)
+
+
 def page_of(rows: list[tuple[str, str, str, str, str]]) -> str:
     """The gallery: tracker, page, words, left and right (a file's name, or HTML)."""
 
@@ -224,6 +240,7 @@ def main() -> None:
     parser.add_argument("trackers", nargs="*", metavar="tracker", help=f"of {', '.join(TRACKERS)}; default all")
     parser.add_argument("--again", action="store_true", help="photograph the runs of the last time")
     parser.add_argument("--only", choices=("native", "ours"), help="train and photograph this side alone")
+    parser.add_argument("--docs", action="store_true", help="also put the documentation's pictures of these pages anew")
     parser.add_argument("--to", type=Path, default=ROOT / "build" / "pages", help="the folder of the gallery")
     asked = parser.parse_args()
     names = asked.trackers or list(TRACKERS)
@@ -236,6 +253,7 @@ def main() -> None:
     sides = [asked.only] if asked.only else ["native", "ours"]
     gpus = gpu_stand_in(to)
     taken: dict[tuple[str, str], dict[str, str]] = {}
+    fields: dict[str, dict[str, list[str]]] = {}
     for side in sides:
         folder = to / side
         if not asked.again:
@@ -248,10 +266,14 @@ def main() -> None:
             stack.callback(browser.close)
             for tracker in names:
                 if tracker == "wandb":
-                    shown = json.dumps(wandb_fields(folder), indent=1)
-                    taken[tracker, side] = {"files": f"<pre>{html.escape(shown)}</pre>"}
+                    fields[side] = wandb_fields(folder)
                 else:
                     taken[tracker, side] = photograph(tracker, folder, environment, browser, to)
+    if fields:
+        for side, shown in zip(
+            ("native", "ours"), compared(fields.get("native", {}), fields.get("ours", {})), strict=True
+        ):
+            taken["wandb", side] = {"files": shown}
     rows: list[tuple[str, str, str, str, str]] = []
     for tracker in names:
         pages: dict[str, Any] = {**taken.get((tracker, "native"), {}), **taken.get((tracker, "ours"), {})}
@@ -259,11 +281,83 @@ def main() -> None:
             left, right = (taken.get((tracker, side), {}).get(name, "") for side in ("native", "ours"))
             rows.append((tracker, name, WORDS.get((tracker, name), ""), left, right))
     (to / "index.html").write_text(page_of(rows))
+    if asked.docs:
+        to_docs(to)
     print(f"{to / 'index.html'}: {len(rows)} pairs of pages")
 
 
-WORDS: dict[tuple[str, str], str] = {}
-"""What differs, and should."""
+WORDS: dict[tuple[str, str], str] = {
+    (
+        "tensorboard",
+        "time series",
+    ): "Training's curves first: results are columns of HPARAMS, and no charts of one dot. The "
+    "step metric `epoch` is a curve, as whatever is logged. What was above the step of a resume is gone.",
+    ("tensorboard", "scalars"): "The machine's samples are the last group (~system).",
+    ("tensorboard", "hparams"): "Every run is a row, not the sweep alone; results and what differs come first.",
+    ("tensorboard", "text"): "Tags, notes, status, artifacts and environment are one card, trackers/run.",
+    ("tensorboard", "images"): "Boxes and masks are drawn into the picture, with their labels; captions are texts.",
+    ("tensorboard", "histograms"): "The same.",
+    ("mlflow", "experiment"): "The same. The breadcrumb leads to Training runs.",
+    (
+        "mlflow",
+        "runs",
+    ): "The failed run is FAILED and the killed one KILLED: by MLflow's client they are finished, and running "
+    "for ever. With MLFLOW_NESTED=y a group is a parent run, as on the left.",
+    (
+        "mlflow",
+        "models",
+    ): "Artifacts of type model, with the metrics that the run had then. Their files lie in the run.",
+    (
+        "mlflow",
+        "overview",
+    ): "Tags can be filtered one by one. System metrics have MLflow's names; there are more of them.",
+    (
+        "mlflow",
+        "charts",
+    ): "Results are bars that compare runs. MLflow sorts sections by their names: final stands before train.",
+    ("mlflow", "system"): "MLflow's names, and more of them: clocks, energy, the process.",
+    (
+        "mlflow",
+        "artifacts",
+    ): "All that was logged; the same table as one file for the evaluation view, and each version of it.",
+    ("mlflow", "traces"): "The same traces, with tokens.",
+    ("mlflow", "compare charts"): "The resumed run has both lines in MLflow on either side: it forgets no point.",
+    ("mlflow", "evaluation"): "Tables of one name are one file, which the view compares.",
+    ("trackio", "metrics"): "200 rows for 200 steps on both sides. What was above the step of the resume is gone.",
+    (
+        "trackio",
+        "system",
+    ): "trackio's names for GPUs, processor and memory; no list of settings as curves (count_logical).",
+    ("trackio", "media"): "Boxes and masks are drawn into the pictures; those of one step in their order.",
+    ("trackio", "traces"): "Spans with status and latency.",
+    ("trackio", "runs"): "The same steps; the resumed run has 120 rows for 120 steps. Artifacts are linked.",
+    ("trackio", "reports"): "Each run's results are a report, before the texts.",
+    ("trackio", "files"): "Environment, names of samples, what training printed.",
+    ("trackio", "artifacts"): "Data and models, with versions. The left side logs none.",
+    (
+        "wandb",
+        "files",
+    ): "W&B has no page without its servers: what its client would upload, by kind of record; first what only this "
+    "side has. The left side writes media as nested keys, the right one as one value: the server gets the same.",
+}
+"""What differs, and why."""
+
+DOCS = {
+    "page-tensorboard.png": ("tensorboard", "time series"), "page-mlflow.png": ("mlflow", "overview"),
+    "page-trackio.png": ("trackio", "metrics"),
+}  # fmt: skip
+"""Pictures of docs/pictures."""
+DOCS_BYTES = 150_000
+
+
+def to_docs(folder: Path) -> None:
+    """Copy this package's side of some pages into the documentation."""
+    for name, (tracker, page) in DOCS.items():
+        source = folder / f"{tracker}-{page.replace(' ', '-')}-ours.png"
+        if source.exists():
+            if source.stat().st_size > DOCS_BYTES:
+                raise SystemExit(f"{source} has {source.stat().st_size:,} bytes, more than {DOCS_BYTES:,}")
+            shutil.copy(source, make_pictures.PICTURES / name)
 
 
 def gpu_stand_in(folder: Path) -> dict[str, str]:

@@ -6,7 +6,6 @@ the same few lines for all (``Short``).
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -67,6 +66,7 @@ def tensorboard() -> None:
 
 def mlflow() -> None:
     import mlflow
+    import numpy as np
     import pandas as pd
     import torch
     from PIL import Image
@@ -99,8 +99,9 @@ def mlflow() -> None:
                 mlflow.log_text(c.HTML, "page/attention.html")
                 mlflow.log_text(c.story(step), f"generated/{step}.txt")
             if step % c.MODEL == c.MODEL - 1:
-                with contextlib.suppress(Exception):
-                    mlflow.pytorch.log_model(torch.nn.Linear(4, 2), name="detector", step=step)
+                mlflow.pytorch.log_model(
+                    torch.nn.Linear(4, 2), name="detector", step=step, input_example=np.zeros((1, 4), np.float32)
+                )
                 with mlflow.start_span("evaluate", span_type="CHAIN") as outer:
                     outer.set_inputs({"question": "Which leaf?"})
                     with mlflow.start_span("chat", span_type="LLM") as inner:

@@ -273,7 +273,8 @@ def test_samples_are_in_the_system_tab_where_training_doesnt_run(server: WandbSe
     driver(tmp_path, host="node-7", pid=1, pid_start=2.0).deliver(sampled())
     run = server.runs[ID]
     (line,) = run.events
-    assert {name: line[name] for name in line if not name.startswith("_")} == MACHINE
+    shown = {**MACHINE, "system.proc.memory.rssMB": 512e6 / 2**20}  # W&B's MB are MiB
+    assert {name: line[name] for name in line if not name.startswith("_")} == shown
     assert (line["_timestamp"], line["_runtime"]) == pytest.approx((T0 + 2.2, 2.2), abs=1e-4)
     assert {name for row in run.history for name in row if name.startswith("system")} == {"system/gpu.1.throttle"}
     assert [row["_step"] for row in run.history] == list(range(4))

@@ -78,6 +78,19 @@ MLFLOW_HOST = {
     "network.sent": ("network_transmit_megabytes", 1e-6),
 }
 
+# wandb-symon, of wandb 0.31: GiB and MiB; the filesystem "/".
+WANDB = {
+    "disk.usagePercent": ("disk./.usagePercent", 1.0),
+    "disk.usageGB": ("disk./.usageGB", 1e9 / GIB),
+    "proc.memory.rssMB": ("proc.memory.rssMB", 1e6 / MIB),
+}
+_FROM_WANDB = {theirs: (ours, factor) for ours, (theirs, factor) in WANDB.items()}
+_OF_AGENT = re.compile(
+    r"cpu|memory_percent|proc\.memory\.rssMB|network\.(sent|recv)|disk\./\.usage(Percent|GB)"
+    r"|gpu\.\d+\.(gpu|memory(Allocated(Bytes)?|Clock)?|temp|powerWatts|powerPercent|enforcedPowerLimitWatts|smClock)"
+)
+"""What it and our sampler both say. Its energy counts from another beginning."""
+
 LAST = "~system/"
 """What TensorBoard sorts behind training's groups."""
 
@@ -145,6 +158,27 @@ def trackio(values: Mapping[str, Number]) -> dict[str, Number]:
 def mlflow(values: Mapping[str, Number]) -> dict[str, Number]:
     """Values as MLflow's system metrics have them: ``system/gpu_0_power_usage_watts``."""
     return _renamed(values, mlflow_name)
+
+
+def wandb(values: Mapping[str, Number], *, agent: bool = False) -> dict[str, Number]:
+    """Samples as W&B's own agent says them, without ``system.``: ``gpu.0.powerWatts``.
+
+    Args:
+        agent: it sampled for the run, too: only names that it has, or there would be charts of a point or two.
+    """
+    renamed = {}
+    for name, value in values.items():
+        plain = name.removeprefix(SYSTEM_PREFIX)
+        theirs, factor = WANDB.get(plain, (plain, 1.0))
+        if not agent or _OF_AGENT.fullmatch(theirs):
+            renamed[theirs] = value if factor == 1.0 else value * factor
+    return renamed
+
+
+def from_wandb(name: str, value: Number) -> tuple[str, Number]:
+    """One of these samples as it was logged, without ``system.``."""
+    ours, factor = _FROM_WANDB.get(name, (name, 1.0))
+    return ours, restored(value, factor)
 
 
 def trackio_name(name: str) -> Named:

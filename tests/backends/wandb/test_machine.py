@@ -20,12 +20,25 @@ from tests.helpers import T0, run_info
 from tests.stores import wandb_records
 from trackers.backends.wandb.client import machine_of
 from trackers.backends.wandb.private_names import machine_record
+from trackers.formats import vendor_system_names
+from trackers.hardware.gpus.base import Gpu, Reading
+from trackers.hardware.host import HostReading
+from trackers.hardware.metric_names import gpu_values, host_values
+from trackers.readers import registry
 from trackers.records import Environment, Metrics, Start
 
 __all__ = ["server"]
 NATIVE = """
 import wandb
 wandb.init(project="p", settings=wandb.Settings(x_stats_sampling_interval=0.5)).finish()
+"""
+SAMPLED = """
+import glob, time, wandb
+settings = wandb.Settings(x_stats_sampling_interval=0.5, x_transaction_log_flush_interval=1)
+run = wandb.init(project="p", settings=settings)
+while not any(b"\\x03cpu" in open(path, "rb").read() for path in glob.glob("wandb/*/*.wandb")):
+    time.sleep(0.05)
+run.finish()
 """
 OURS = """
 import glob, time, trackers
@@ -135,12 +148,20 @@ def test_machine_is_that_of_the_node_that_delivers() -> None:
 def test_late_samples_are_the_system_tabs_alone(tmp_path: Path) -> None:
     """Each under the name and at the time that W&B's agent gives it, and in no row and no result."""
     sampled = {"system.gpu.0.powerWatts": 125.0, "system.gpu.0.gpu": 50.0, "system.cpu": 12.5,
-               "system.proc.memory.rssMB": 512.0, "system.network.sent": 3.0}  # fmt: skip
+               "system.proc.memory.rssMB": 512.0, "system.network.sent": 3.0, "system.disk.usagePercent": 40.0,
+               "system.disk.usageGB": 22.1}  # fmt: skip
+    shown = {name: value for name, value in sampled.items() if "disk" not in name} | {
+        "system.proc.memory.rssMB": 512e6 / 2**20, "system.disk./.usagePercent": 40.0,
+        "system.disk./.usageGB": 22.1 * 1e9 / 2**30,
+    }  # fmt: skip
     run = driver(tmp_path, options={"WANDB_MODE": "offline"})
     rows = metrics((0, {"loss": 1.0}), (1, {"loss": 0.5}))
     samples = [Metrics(time=T0 + 10 * k, seq=100 + k, id=f"s{k}", values=sampled) for k in range(1, 4)]
     run.deliver([*rows, *samples])
-    assert offline_events(tmp_path) == [{"_timestamp": T0 + 10 * k, **sampled} for k in range(1, 4)]
+    assert offline_events(tmp_path) == [{"_timestamp": T0 + 10 * k, **shown} for k in range(1, 4)]
+    reader, (source,) = registry.open_source(f"wandb-file:{run.info.path('wandb')}")
+    read = [record for record in reader.read(source) if isinstance(record, Metrics) and record.step is None]
+    assert [record.values for record in read] == [sampled] * 3
     assert not [name for row in offline_rows(tmp_path) for name in row if "system" in name or "gpu" in name]
     summaries = [
         json.loads(json.dumps([item.key or ".".join(item.nested_key) for item in record.summary.update]))
@@ -149,3 +170,28 @@ def test_late_samples_are_the_system_tabs_alone(tmp_path: Path) -> None:
         if record.WhichOneof("record_type") == "summary"
     ]
     assert not [name for names in summaries for name in names if "system" in name or "gpu" in name]
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(CLIENT < (0, 31), reason="older agents have other names")
+def test_names_of_late_samples_are_the_agents(drivers: Drivers, tmp_path: Path) -> None:
+    """Where both say something, by the agent's name; beside the agent's own, nothing else is sent."""
+    drivers.set(count=2)
+    trained(tmp_path / "native", SAMPLED, drivers)
+    agent = {
+        item.key
+        for path in (tmp_path / "native").rglob("*.wandb")
+        for record in wandb_records(path) if record.WhichOneof("record_type") == "stats"
+        for item in record.stats.item
+    }  # fmt: skip
+    reading = Reading(
+        gpu=Gpu(vendor="nvidia", index=0, label="0"), compute_frac=0.5, memory_busy_frac=0.5, memory_used_bytes=1,
+        memory_total_bytes=2, power_w=1.0, power_limit_w=2.0, temp_c=1.0, sm_clock_hz=1.0, memory_clock_hz=1.0,
+    )  # fmt: skip
+    gpu = gpu_values(reading, 1.0, "system.gpu.0.")
+    host = dict.fromkeys(host_values(HostReading(**dict.fromkeys(HostReading.__struct_fields__, 1.0))), 1.0)
+    late = vendor_system_names.wandb(gpu | host, agent=True)
+    assert late.keys() <= agent
+    assert {"disk./.usageGB", "gpu.0.powerPercent", "gpu.0.smClock", "cpu"} <= late.keys()
+    left_out = vendor_system_names.wandb(gpu | host).keys() - late.keys()
+    assert left_out == {"memory_used_gb", "proc.cpu", "disk.availableGB", "disk.in", "disk.out", "gpu.0.energyJoules"}

@@ -495,7 +495,9 @@ class TrackioTracker(TrackioPrecheck):
         """A report of the results, in the row of the last step, once the run has ended; none while it goes on."""
         last = self._state.get("last")
         results = {name: value for name, value in self._state["final"].items() if not is_unasked(name)}
-        shown = report("\n".join(["# Results", "", *(f"- {name}: **{value}**" for name, value in results.items())]))
+        shown = report(
+            "\n".join(["# Results", "", *(f"- {name}: **{_shown(value)}**" for name, value in results.items())])
+        )
         if last and self._store.extends and (results or self._state.get("report")):
             ended = status.name != "running" and bool(results)
             before = self._state.get("report")
@@ -591,3 +593,8 @@ class TrackioTracker(TrackioPrecheck):
                 raise Rejected(f"step {record.step} doesn't fit the 64 bits of trackio's table")
             self._step_seen = record.step
         return self._step_seen
+
+
+def _shown(value: Any) -> str:
+    """A result for people's eyes; exact among the settings."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

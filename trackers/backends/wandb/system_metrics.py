@@ -25,7 +25,7 @@ import msgspec
 from trackers.backends.wandb.private_names import interface
 from trackers.backends.wandb.state import WandbState
 from trackers.errors import UNDECODABLE, Unavailable
-from trackers.formats import wandb_datastore
+from trackers.formats import vendor_system_names, wandb_datastore
 from trackers.formats.vendor_system_names import is_machine
 from trackers.records import SYSTEM_PREFIX, Metrics
 from trackers.support import confined
@@ -191,6 +191,11 @@ class Coverage:
         self._begin = time.time()
         self._end = self._begin
 
+    def covers_some(self, record: Metrics) -> bool:
+        """Whether the agent samples, or has sampled, for the run, and samples are of its only machine."""
+        several = _NODE.match(next(iter(record.values), "")) is not None
+        return not several and (self._agent_runs or bool(self._sent.times or self._older_times))
+
     def covers(self, record: Metrics) -> bool:
         """Whether these are a machine's samples from a time that the agent covers on it.
 
@@ -251,17 +256,21 @@ class SampleSender:
         """Continue with another session's run."""
         self._run = run
 
-    def add(self, record: Metrics) -> None:
-        """Send a machine's samples, unless W&B has them."""
+    def add(self, record: Metrics, *, agent: bool = False) -> None:
+        """Send a machine's samples, unless W&B has them. agent: W&B's own samples for the run, too."""
         from wandb.proto import wandb_internal_pb2 as protocol
 
         if self._held is None:
             self._held = set(self._ask())
-        if self._held and (line := event(record.time, record.values)) in self._held:
+        values = vendor_system_names.wandb(record.values, agent=agent)
+        line = event(record.time, (SYSTEM_PREFIX + name for name in values))
+        if not values:
+            return
+        if line in self._held:
             self._held.remove(line)
             return
         stats = protocol.StatsRecord(stats_type=protocol.StatsRecord.SYSTEM)
         stats.timestamp.FromNanoseconds(int(record.time * 1e9))
-        for name, value in record.values.items():
-            stats.item.add(key=name.removeprefix(SYSTEM_PREFIX), value_json=json.dumps(value))
+        for name, value in values.items():
+            stats.item.add(key=name, value_json=json.dumps(value))
         interface(self._run)._publish(protocol.Record(stats=stats))

@@ -522,7 +522,7 @@ class WandbTracker(WandbPrecheck):
     def _sample(self, record: Metrics) -> None:
         if not self._coverage.covers(record):
             self._rows.hold(record.seq)
-            self._samples.add(record)
+            self._samples.add(record, agent=self._coverage.covers_some(record))
 
     def _take_values(self, record: Metrics | Text | Media) -> None:
         media = None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import UNDECODABLE
+from trackers.formats import vendor_system_names
 from trackers.metrics.summary import SUMMARIES
 from trackers.records import (
     FLOAT_NAMES,
@@ -140,7 +141,10 @@ class Decoder:
                 for leaf, inner in _leaves(name, value):
                     number = unnamed_float(inner)
                     if isinstance(number, (int, float)):
-                        values[leaf if leaf.startswith(SYSTEM_PREFIX) else SYSTEM_PREFIX + leaf] = number
+                        plain = leaf.removeprefix(SYSTEM_PREFIX)
+                        if self.ours:
+                            plain, number = vendor_system_names.from_wandb(plain, number)
+                        values[SYSTEM_PREFIX + plain] = number
         if values:
             yield Metrics(time=_number(row.get("_timestamp"), self.time), values=values)
 
