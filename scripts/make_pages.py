@@ -343,7 +343,7 @@ WORDS: dict[tuple[str, str], str] = {
 """What differs, and why."""
 
 DOCS = {
-    "page-tensorboard.png": ("tensorboard", "time series"), "page-mlflow.png": ("mlflow", "overview"),
+    "page-tensorboard.png": ("tensorboard", "hparams"), "page-mlflow.png": ("mlflow", "runs"),
     "page-trackio.png": ("trackio", "metrics"),
 }  # fmt: skip
 """Pictures of docs/pictures."""
