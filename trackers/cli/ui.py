@@ -37,20 +37,39 @@ def ui(
     host: Annotated[str, typer.Option(help="Address to listen on. Others than this machine's own can be reached.")] = (
         "127.0.0.1"
     ),
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Only show: nothing can be renamed, tagged, deleted or kept as a view.")
+    ] = False,
+    export: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR",
+            help="Write a page of these runs, with their media, that needs no server, to a directory or s3://….",
+        ),
+    ] = "",
     no_open: Annotated[bool, typer.Option("--no-open", help="Don't open a browser.")] = False,
     directory: RunsDir = None,
 ) -> None:
     """Show runs in a browser, live: table, curves, configuration, media, messages. Ctrl-C ends it.
 
-    Example: trackers ui; trackers ui digits tb:events --port 7008
+    Runs can be renamed, tagged, grouped, noted and deleted there, each with an undo, unless --read-only is given or
+    another --host: what `trackers edit` and `trackers rm` do.
+
+    --export writes a page to share: results, curves, settings and media, as files that a browser opens from a folder,
+    an object store or a static host.
+
+    Example: trackers ui; trackers ui digits tb:events --port 7008; trackers ui digits --export page
     """
+    if export:
+        _export(sources or [str(runs_root(directory))], directory, export)
+        return
     from trackers.journal.naming import none_in
     from trackers.journal.run_directory import run_paths
     from trackers.ui.catalogue import Catalogue
     from trackers.ui.server import Server
 
     catalogue = Catalogue(resolve_conditions(sources or [], directory), runs_root(directory))
-    with Server(catalogue, host, port) as server:
+    with Server(catalogue, host, port, read_only=read_only) as server:
         catalogue.open()
         print(server.address, flush=True)
         if not sources and not run_paths(runs_root(directory)):
@@ -66,6 +85,18 @@ def ui(
             pass
         finally:
             catalogue.close()
+
+
+def _export(sources: list[str], directory: Path | None, place: str) -> None:
+    from trackers.analysis.curves import open_runs
+    from trackers.ui.export import INDEX, export
+
+    done = export(open_runs(resolve_conditions(sources, directory), directory), place)
+    for reason in done.lost[:5]:
+        print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
+    if len(done.lost) > 5:
+        print(f"trackers: and {len(done.lost) - 5:,} more were left out", file=sys.stderr)
+    print(f"Saved {printable(place.rstrip('/'))}/{INDEX}; {done}")
 
 
 def _open(address: str) -> None:

@@ -28,18 +28,23 @@ LEAST = 20
 DIGITS = 6
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 """Whatever a name may hold, the page loads nothing."""
+BESIDE = "; img-src data: file: 'self'; media-src file: 'self'"
+"""A page with media loads what lies beside it, too."""
 
 
-def save(picture: Picture, path: Path, *, title: str = "Runs", text: str = "", above: str = "") -> None:
+def save(picture: Picture, path: Path, *, title: str = "Runs", text: str = "", above: str = "", more: str = "") -> None:
     """Write a page; its directory is made.
 
     Args:
-        text: HTML below the charts, with its names escaped. above: the same, above them.
+        text: HTML below the charts, with its names escaped. above: the same, above them. more: the same, at the end,
+            with media from files beside the page.
 
     Raises:
         UsageError: it can't be written.
     """
-    content = page(picture, title=title, text=text, above=above)
+    content = page(picture, title=title, text=text + more, above=above)
+    if more:
+        content = content.replace(POLICY, POLICY.replace("; img-src data:", BESIDE), 1)
     write_text(path, content)
 
 
@@ -100,11 +105,11 @@ TITLES = {presets.LOSS: roles.LOSSES, presets.RATE: roles.LEARNING_RATES}
 """Panels of benchmark results that show a metric, and that metric's name."""
 
 
-def save_report(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title: str) -> None:
+def save_report(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title: str, more: str = "") -> None:
     """Write the page.
 
     Args:
-        markdown: the report; raw HTML in it is shown, not obeyed.
+        markdown: the report; raw HTML in it is shown, not obeyed. more: see :func:`save`.
 
     Raises:
         UsageError: it can't be written.
@@ -114,9 +119,11 @@ def save_report(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title:
     above, heading, below = text.partition(f"\n{CURVES_HEADING}\n")  # the charts take its place
     if heading:
         below = "\n## ".join(["", *below.split("\n## ")[1:]])
-        save(charts(runs), path, title=title, text=as_html(below), above=as_html(f"{above}\n{CURVES_HEADING}"))
+        save(
+            charts(runs), path, title=title, text=as_html(below), above=as_html(f"{above}\n{CURVES_HEADING}"), more=more
+        )
     else:
-        save(charts(runs), path, title=title, text=as_html(text))
+        save(charts(runs), path, title=title, text=as_html(text), more=more)
 
 
 def charts(runs: Sequence[PlottedRun]) -> Picture:

@@ -38,7 +38,7 @@ from trackers.records import (
 )
 from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.support import confined
-from trackers.ui import media, table, tables
+from trackers.ui import deeds, media, table, tables
 from trackers.ui.catalogue import Catalogue, identity
 from trackers.ui.series import SMOOTHINGS
 from trackers.ui.table import Row, RunQuery
@@ -116,6 +116,11 @@ def columns(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Names of all columns."""
     state = catalogue.state()
     return {"version": state.version, "columns": table.columns(state.rows.values())}
+
+
+def views(catalogue: Catalogue, parameters: Parameters) -> Any:
+    """The saved views of a project, or of all, by name."""
+    return {"views": deeds.views(catalogue, parameters.get("project", ""))}
 
 
 def pulse(catalogue: Catalogue, parameters: Parameters) -> Any:
@@ -648,9 +653,10 @@ def _with_named_floats(value: Any) -> Any:
 
 
 QUESTIONS: dict[str, Callable[[Catalogue, Parameters], Any]] = {
-    "look": look, "runs": runs, "columns": columns, "pulse": pulse, "names": names, "curves": curves, "run": run,
-    "log": log, "console": console, "media": media_steps, "items": media_items, "compare": compare, "scatter": scatter,
-    "gallery": gallery, "spans": spans, "tables": table_names, "rows": table_page, "differences": table_differences,
+    "look": look, "runs": runs, "columns": columns, "pulse": pulse, "views": views, "names": names,
+    "curves": curves, "run": run, "log": log, "console": console, "media": media_steps, "items": media_items,
+    "compare": compare, "scatter": scatter, "gallery": gallery, "spans": spans, "tables": table_names,
+    "rows": table_page, "differences": table_differences,
 }  # fmt: skip
 """By their names in an address."""
 FILES: dict[str, Callable[[Catalogue, Parameters], media.ServedFile]] = {

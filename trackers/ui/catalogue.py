@@ -74,6 +74,7 @@ class Catalogue:
         self._rows: dict[str, Row] = {}
         self._problems: dict[str, None] = {}
         self._lock = threading.Lock()
+        self._again = threading.Event()
         self._version = 1
         self._views: OrderedDict[str, RunView] = OrderedDict()
         self._stop = threading.Event()
@@ -112,12 +113,22 @@ class Catalogue:
     def close(self) -> None:
         """Stop reading."""
         self._stop.set()
+        self._again.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
             progress.show_again()
         logging.getLogger("trackers.readers").removeFilter(self._take_warning)
         if self._files is not None:
             self._files.cleanup()
+
+    @property
+    def root(self) -> Path:
+        """The directory of runs."""
+        return self._root
+
+    def look_again(self) -> None:
+        """Search each source of this machine's runs at once: something was changed."""
+        self._again.set()
 
     def state(self) -> CatalogueState:
         """The current rows. They are replaced, never changed."""
@@ -218,9 +229,11 @@ class Catalogue:
     def _work(self) -> None:
         due = [0.0] * len(self._sources)
         while not self._stop.is_set():
+            again = self._again.is_set()
+            self._again.clear()
             for index, source in enumerate(self._sources):
                 began = time.monotonic()
-                whole = began >= due[index]
+                whole = began >= due[index] or (again and isinstance(source, _OwnRuns))
                 try:
                     self._take_entries(source, source.scan() if whole else source.tick())
                 except TrackersError as error:
@@ -231,7 +244,7 @@ class Catalogue:
                     took = time.monotonic() - began
                     due[index] = time.monotonic() + max(source.pause_s, SHARE * took)
             self._searched.set()
-            self._stop.wait(TICK_S)
+            self._again.wait(TICK_S)
 
     def _add_problem(self, why: str) -> None:
         with self._lock:

@@ -1,8 +1,9 @@
-"""The HTTP server of ``trackers ui``: reads only, for who has the address with its token.
+"""The HTTP server of ``trackers ui``, for who has the address with its token.
 
 Who can reach the port but doesn't have the token learns nothing. A page of another site that a browser shows reaches
 nothing either: the token is in no cookie, and requests are refused that name another host (DNS rebinding) or that the
-browser says come from another site.
+browser says come from another site. What changes something (:mod:`trackers.ui.deeds`) is a POST with a token of its
+own, which the page asks for and no address holds; a server that others can reach changes nothing.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ import msgspec
 from trackers.errors import NotFound, TrackersError, UsageError
 from trackers.readers.boundary import boundary
 from trackers.records import escaped, storable
-from trackers.ui import answers, pages
-from trackers.ui.catalogue import Catalogue
+from trackers.ui import answers, deeds, pages
+from trackers.ui.catalogue import Catalogue, key_of
 from trackers.ui.media import ServedFile
 
 PORT = 7007
@@ -37,6 +38,8 @@ CONNECTIONS = 64
 """Maximum number of connections at a time. A further one takes the place of the oldest that hasn't given the token."""
 IDLE_S = 30.0
 """A connection on which nothing comes for so long is closed."""
+DEED_BYTES = 4 * 1024 * 1024
+"""Maximum size of what is to be done."""
 HEAD_S = 10.0
 """A connection that hasn't given the token after so long is closed, however slowly something comes."""
 POLICY = (
@@ -63,6 +66,7 @@ class Server(ThreadingHTTPServer):
 
     Args:
         host: a name or an address of this machine. port: 0: any free one; None: :data:`PORT`, or any if that is taken.
+        read_only: nothing can be changed; a server that listens for other machines is so in any case.
 
     Raises:
         UsageError: the port is taken, or the host isn't this machine's.
@@ -73,9 +77,12 @@ class Server(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 64
 
-    def __init__(self, catalogue: Catalogue, host: str = "127.0.0.1", port: int | None = None) -> None:
+    def __init__(
+        self, catalogue: Catalogue, host: str = "127.0.0.1", port: int | None = None, *, read_only: bool = False
+    ) -> None:
         self.catalogue = catalogue
         self.token = secrets.token_urlsafe(24)
+        self.deed_token = "" if read_only or host not in LOOPBACK else secrets.token_urlsafe(24)
         self.host = host
         self.took: dict[str, float] = {}
         self._strangers: dict[Any, float] = {}
@@ -190,6 +197,14 @@ def _is_address(name: str) -> bool:
     return True
 
 
+def _json(answer: Any) -> ServedFile:
+    try:
+        content = msgspec.json.encode(answer)
+    except UnicodeEncodeError:  # a file's name that isn't UTF-8
+        content = msgspec.json.encode(storable(answer))
+    return ServedFile(content, "application/json")
+
+
 class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
@@ -201,9 +216,25 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer: the page's files, questions below ``api/``, media."""
+        self._serve(None)
+
+    def do_POST(self) -> None:
+        """Do what is asked for below ``do/``."""
+        length = self.headers.get("Content-Length", "")
+        if self.headers.get("Transfer-Encoding") or not (length.isascii() and length.isdecimal()):
+            self._send_error(HTTPStatus.LENGTH_REQUIRED, "how long is it?")
+        elif int(length) > DEED_BYTES:
+            self._send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {DEED_BYTES:,} bytes")
+        elif refused := self._refused_deed():
+            self._send_error(HTTPStatus.FORBIDDEN, refused)
+        else:
+            self._serve(self.rfile.read(int(length)))
+
+    def _serve(self, content: bytes | None) -> None:
+        """Answer a question, or with content do something."""
         began = time.perf_counter()
         try:
-            refused = self._refused()
+            refused = self._refused() if content is None else ""
             if refused:
                 self._send_error(HTTPStatus.FORBIDDEN, refused)
                 return
@@ -219,7 +250,11 @@ class Handler(BaseHTTPRequestHandler):
             return
         try:
             with boundary("what was asked for"):
-                file = self._answer(unquote(rest), parameters)
+                if content is None:
+                    file = self._answer(unquote(rest), parameters)
+                else:
+                    done = deeds.act(self.server.catalogue, unquote(rest).removeprefix("do/"), content)
+                    file = _json(done)
         except NotFound as error:
             self._send_error(HTTPStatus.NOT_FOUND, str(error))
         except TrackersError as error:
@@ -229,7 +264,20 @@ class Handler(BaseHTTPRequestHandler):
             more = {"Content-Disposition": f'attachment; filename="{file.name}"'} if file.name else {}
             self._send(HTTPStatus.OK, file.content, file.type, {**more, "Server-Timing": took})
 
-    def _refused(self) -> str:
+    def _refused_deed(self) -> str:
+        """Why nothing is done for this request; "" for a page of this server, which asked for the token."""
+        own = self.server.deed_token
+        if not own:
+            return "this page only shows runs: it was started with --read-only, or others can reach it"
+        origin = self.headers.get("Origin")
+        given = self.headers.get("X-Trackers-Token", "")
+        if origin is not None and not self.server.is_own_host(urlsplit(origin).netloc):
+            return "another site asks"
+        if not hmac.compare_digest(given.encode(), own.encode()):
+            return "the page is an older one: load it again"
+        return self._refused(content=True)
+
+    def _refused(self, *, content: bool = False) -> str:
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or not self.server.is_own_host(hosts[0].strip()):
             return "this server has another name: open the address that `trackers ui` printed"
@@ -240,7 +288,7 @@ class Handler(BaseHTTPRequestHandler):
         )
         if asks not in ("none", "same-origin") and not follows_link:
             return "another site asks"
-        if self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding"):
+        if not content and (self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding")):
             return "a request has no content here"
         return ""
 
@@ -252,12 +300,10 @@ class Handler(BaseHTTPRequestHandler):
             return answers.FILES[rest](self.server.catalogue, parameters)
         if not rest.startswith("api/"):
             raise NotFound("there is no such page")
-        answer = answers.answer(self.server.catalogue, rest.removeprefix("api/"), parameters)
-        try:
-            content = msgspec.json.encode(answer)
-        except UnicodeEncodeError:  # a file's name that isn't UTF-8
-            content = msgspec.json.encode(storable(answer))
-        return ServedFile(content, "application/json")
+        if rest == "api/may":
+            place = key_of(str(self.server.catalogue.root.absolute()), "")
+            return _json({"token": self.server.deed_token, "place": place})
+        return _json(answers.answer(self.server.catalogue, rest.removeprefix("api/"), parameters))
 
     def _send_error(self, status: HTTPStatus, text: str) -> None:
         self._send(status, msgspec.json.encode({"error": escaped(text[:1000])}), "application/json")

@@ -21,6 +21,8 @@ MOST_VALUES = 500
 ATTRIBUTES = ("name", "id", "project", "status", "step", "created", "time", "group", "tags", "source", "note")
 """Columns that every run has; others are ``config.NAME``, ``last.NAME``, ``result.NAME`` and ``tracker.NAME``."""
 _ATTRIBUTES = frozenset(ATTRIBUTES)
+STAR = "starred"
+"""The tag of runs that come first."""
 MOST_SETTINGS = 5
 """Maximum number of settings that are shown unless columns are chosen."""
 KINDS = ("config", "result", "last", "tracker")
@@ -127,8 +129,7 @@ def page(rows: Iterable[Row], query: RunQuery) -> RunPage:
         _sort(fitting, query.by, False)
         groups = list(Counter(row.cell(query.by) for row in fitting).items())
     pins = set(query.pins)
-    if pins:
-        fitting.sort(key=lambda row: row.key not in pins)
+    fitting.sort(key=lambda row: row.key not in pins and STAR not in row.tags)
     first = max(0, query.first)
     return RunPage(fitting[first : first + max(0, min(query.most, 1000))], len(fitting), groups)
 

@@ -3,6 +3,7 @@ import { ask, live, problem, say } from "./asking.js";
 import { element } from "./chart.js";
 import { chartsView } from "./charts.js";
 import { compareView } from "./compare.js";
+import { learn, readViews, restoreLast } from "./deeds.js";
 import { mediaView } from "./media.js";
 import { paramsView } from "./parameters.js";
 import { fill, main } from "./parts.js";
@@ -44,7 +45,10 @@ function show() {
 }
 // ---- the project
 const project = /** @type {HTMLSelectElement} */ (document.getElementById("project"));
-project.addEventListener("change", () => go({ project: project.value, sel: "", run: "" }, { step: true }));
+project.addEventListener("change", () => {
+  go({ project: project.value, sel: "", run: "" }, { step: true });
+  readViews();
+});
 let offered = "";
 function offer(projects) {
   const now = JSON.stringify([projects, state.project]);
@@ -98,6 +102,10 @@ addEventListener("hashchange", () => {
   load();
   try {
     Object.assign(look, await ask("look"));
+    await learn();
+    restoreLast();
+    load();
+    await readViews();
   } catch (error) {
     say(error);
   }

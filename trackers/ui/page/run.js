@@ -1,6 +1,7 @@
 // One run.
 import { ask, drawing, later, latest } from "./asking.js";
 import { date, duration, element } from "./chart.js";
+import { editor } from "./deeds.js";
 import { shownItem } from "./items.js";
 import { panelsOf } from "./panels.js";
 import { age, facts, link, main, scrolls } from "./parts.js";
@@ -41,6 +42,8 @@ export function runView() {
     );
     const row = found.row;
     document.title = row.name || row.id;
+    const open = top.dataset.run === key && top.querySelector(".edit[open]"); // somebody writes
+    top.dataset.run = key;
     top.replaceChildren();
     element("h1", top, row.name || row.id);
     const bar = element("div", top, null, "bar");
@@ -53,7 +56,11 @@ export function runView() {
     for (const tag of row.tags) element("span", bar, `#${tag}`, "soft");
     link({ tab: "charts", sel: row.key, zoom: "" }, bar, "charts");
     link({ tab: "charts", sel: row.key, zoom: "", axis: "relative", keys: "^system ^gpu ^cpu" }, bar, "system metrics");
+    const notes = Object.fromEntries(found.about).notes || "";
+    if (open) bar.append(open);
+    else editor(bar, "change ▾", () => [key], { ...row, notes }, refresh);
     if (row.note) element("p", top, row.note, "soft");
+    if (notes) element("p", top, notes, "notes");
     panels.take([key], names.groups);
     // Who looks at a run that went wrong looks for its last lines.
     if (["failed", "crashed"].includes(row.status)) early.append(consolePlace);

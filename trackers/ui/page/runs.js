@@ -1,6 +1,7 @@
 // The table of runs.
 import { ask, drawing, latest } from "./asking.js";
 import { date, element } from "./chart.js";
+import { editor, may, star as toggleStar, starred } from "./deeds.js";
 import { age, at, cell, checks, choice, column, fill, link, main, search, text } from "./parts.js";
 import { choose, chosen, colour, style, toggle } from "./selection.js";
 import { go, listed, state, versions } from "./state.js";
@@ -42,6 +43,13 @@ export function runsView() {
       refresh();
     });
   }
+  editor(
+    bar,
+    "change ticked ▾",
+    () => chosen().filter((key) => key !== "none"),
+    null,
+    () => refresh(),
+  );
   const count = element("span", bar, "", "soft");
   const box = element("div", main, null, "scroll tall"),
     table = element("table", box),
@@ -113,7 +121,7 @@ export function runsView() {
     }
   }
   function rows(found, columns) {
-    const pins = listed(state.pin),
+    const pins = [...listed(state.pin), ...found.rows.filter(starred).map((row) => row.key)],
       now = new Set(chosen());
     body.replaceChildren();
     let group;
@@ -145,6 +153,10 @@ export function runsView() {
       star.title = "keep at the top";
       star.setAttribute("aria-pressed", String(pins.includes(one.key)));
       star.addEventListener("click", () => {
+        if (may()) {
+          toggleStar(one, refresh);
+          return;
+        }
         go(
           { pin: (pins.includes(one.key) ? pins.filter((key) => key !== one.key) : [...pins, one.key]).join(",") },
           { quiet: true },
