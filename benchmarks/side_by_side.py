@@ -126,27 +126,22 @@ def medians(rounds: int) -> dict[str, dict[str, float]]:
 
 
 def draw(found: Mapping[str, Mapping[str, float]], path: Path) -> None:
-    """Bars by kind and way; the axis is logarithmic, the figures stand beside the bars."""
+    """A panel for each kind, from zero, bars by way, with the figures beside them."""
     import matplotlib
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 3.6), layout="constrained")
-    height = 0.8 / len(found)
-    for place, (way, times) in enumerate(found.items()):
-        at = [number + (place - 1) * height for number in range(len(KINDS))]
-        bars = axes.barh(at, [times[kind] for kind in KINDS], height, label=way, color=COLORS[way], left=1e-6)
-        axes.bar_label(bars, [said(times[kind]) for kind in KINDS], padding=3, fontsize=8)
-    axes.set(xscale="log", xlim=(1e-6, 100), yticks=range(len(KINDS)), yticklabels=KINDS.values())
-    axes.set_xticks([1e-6, 1e-3, 1, 60], ["1 µs", "1 ms", "1 s", "1 min"])
-    axes.minorticks_off()
-    axes.invert_yaxis()
-    axes.grid(axis="x", alpha=0.3)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    figure.legend(loc="outside upper left", ncols=len(found), frameon=False, fontsize=9)
+    figure, panels = plt.subplots(2, 2, figsize=(8, 3.6), layout="constrained")
+    for axes, (kind, title) in zip(panels.flat, KINDS.items(), strict=True):
+        times = [found[way][kind] for way in found]
+        bars = axes.barh(list(found), times, 0.7, color=[COLORS[way] for way in found])
+        axes.bar_label(bars, [said(seconds) for seconds in times], padding=3, fontsize=9)
+        axes.set_title(title, fontsize=10, loc="left", fontweight="bold")
+        axes.set(xlim=(0, 1.25 * max(times)), xticks=[])
+        axes.invert_yaxis()
+        axes.spines[["top", "right", "bottom"]].set_visible(False)
+        axes.tick_params(axis="y", length=0, labelsize=9)
     figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
 

@@ -83,8 +83,18 @@ def test_reference_shows_each_argument_on_a_line_of_its_own() -> None:
 
 
 def test_readme_is_a_promise_and_an_index() -> None:
-    """What is longer than a screen and an index stands on a page of its own."""
+    """One promise, ten lines of code, the page's picture; what it costs, how it is installed; an index of ten rows.
+
+    What is longer stands on a page of its own.
+    """
     text = text_of("README.md")
+    parts = ["**Log a training run once.", "```python file=first.py", "ui-charts.png", "side-by-side.png", "## Install",
+             "## Documentation"]  # fmt: skip
+    assert sorted(parts, key=text.index) == parts
+    assert len(text.split("```python file=first.py\n")[1].split("```")[0].splitlines()) <= 10
+    assert len(re.findall(r"^\| ", text, re.M)) == 1 + 10
+    largest = max(path.stat().st_size for path in (ROOT / "docs/pictures").iterdir())
+    assert largest < 150_000
     assert len(text.splitlines()) <= 100
     assert len(re.findall(r"^!\[", text, re.M)) == 2, "what it costs beside others, and what it looks like"
 
