@@ -123,7 +123,7 @@ def everywhere(name: str, found: list[Record], options: dict[str, str]) -> RunIn
 
 def written(
     name: str, found: list[Record], options: dict[str, str], trackers: Iterable[str],
-    settings: Mapping[str, Any] = MappingProxyType({"global_batch_size": 12, "block_size": 1024}),
+    settings: Mapping[str, Any] = MappingProxyType({"global_batch_size": 12, "block_size": 1024}), ranks: int = 0,
 ) -> RunInfo:  # fmt: skip
     """A run in the journal, and delivered from it."""
     run_id = uuid.uuid4().hex[:8]
@@ -132,7 +132,7 @@ def written(
     settings = dict(settings)
     info = run_info(directory.path, id=run_id, name=f"{name}-{run_id}", options=options, config=settings, created=T0)
     directory.write_info(info)
-    head: list[Record] = [Start(time=T0, rank=0, pid=1), Config(time=T0, values=settings)]
+    head: list[Record] = [Start(time=T0, rank=0, pid=1, world_size=ranks), Config(time=T0, values=settings)]
     end = max((record.time for record in found), default=T0)
     whole = stream([*head, *found, Finish(time=end, status="finished", exit_code=0)])
     attempt = 0
@@ -377,13 +377,15 @@ def test_json_log_says_on_how_many_ranks_it_trained(tmp_path: Path) -> None:
 
 
 @st.composite
-def trainings(draw: st.DrawFn) -> tuple[list[Record], dict[str, Any]]:
-    """Records of a training, and its settings: its batch grows, it pauses and restarts on another number of ranks, and
-    of what could be logged some is missing."""
+def trainings(draw: st.DrawFn) -> tuple[list[Record], dict[str, Any], int]:
+    """Records of a training, its settings, and on how many ranks it began: its batch grows, it pauses and restarts on
+    another number of ranks, and of what could be logged some is missing."""
     timed = draw(st.sampled_from([None, "perf/iter_time_sec", "time_ms", "iteration-time"]))
-    logs = {name: draw(st.booleans()) for name in ("batch-size", "consumed_samples", "tokens", "evaluation-time")}
-    settings = {name: value for name, value in (("global_batch_size", 16), ("block_size", 1024), ("world_size", 4))
-                if draw(st.booleans())}  # fmt: skip
+    logs = {name: draw(st.booleans()) for name in ("batch-size", "consumed_samples", "evaluation-time")}
+    rate = draw(st.sampled_from(["", "perf/tokens_per_sec", "perf/tokens_per_sec_per_gpu"]))
+    settings = {name: value for name, value in (("global_batch_size", 16), ("block_size", 1024), ("world_size", 4),
+                                                ("per_device_train_batch_size", 8)) if draw(st.booleans())}  # fmt: skip
+    began = ranks = draw(st.sampled_from([1, 4, 8]))
     found: list[Record] = []
     at, step, consumed = 0.0, 0, 0
     for attempt in range(1, draw(st.integers(1, 3)) + 1):
@@ -404,20 +406,22 @@ def trainings(draw: st.DrawFn) -> tuple[list[Record], dict[str, Any]]:
                 row[timed] = took * 1000 if timed == "time_ms" else took
             row |= {"batch-size": batch} if logs["batch-size"] else {}
             row |= {"consumed_samples": consumed} if logs["consumed_samples"] else {}
-            row |= {"perf/tokens_per_sec": batch * 1024 / took} if logs["tokens"] else {}
+            row |= {rate: batch * 1024 / took / (ranks or 1 if rate.endswith("gpu") else 1)} if rate else {}
             found.append(Metrics(step=step, time=T0 + at, values=row))
             if draw(st.integers(0, 5)) == 0:
                 at += 7
                 pause = {"evaluation-time": 7.0} if logs["evaluation-time"] else {}
                 found.append(Metrics(step=step, time=T0 + at, values={"val_loss": 2 / step, **pause}))
             at += draw(st.sampled_from([0.0] * 9 + [500.0]))
-    return found, settings
+    return found, settings, began
 
 
-def by_every_tool(found: list[Record], settings: Mapping[str, Any], place: Path) -> dict[str, dict[str, Any]]:
+def by_every_tool(
+    found: list[Record], settings: Mapping[str, Any], ranks: int, place: Path
+) -> dict[str, dict[str, Any]]:
     """Speeds of a run as each tool says them."""
     places = {name: str(place / name) for name in ("SESSION_DIR", "BENCHMARK_DIR", "JSON_DIR")}
-    info = written("generated", found, places, ("session", "benchmark", "json"), settings)
+    info = written("generated", found, places, ("session", "benchmark", "json"), settings, ranks)
     (run,) = compare_runs([info.id]).runs
     table = sql("select steps_per_s, samples_per_s, tokens_per_s from runs", [info.id]).to_pylist()[0]
     (document,) = (json.loads(path.read_text()) for path in Path(places["BENCHMARK_DIR"]).glob("*.json"))
@@ -450,7 +454,7 @@ def by_every_tool(found: list[Record], settings: Mapping[str, Any], place: Path)
 @hypothesis.settings(max_examples=6, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(training=trainings())
 def test_generated_trainings_have_one_speed_in_every_tool(
-    training: tuple[list[Record], dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+    training: tuple[list[Record], dict[str, Any], int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Extraction, compare, report, SQL, the JSON log and the session say the same, or nothing, of any training."""
     tools = by_every_tool(*training, tmp_path_factory.mktemp("training"))
@@ -474,12 +478,11 @@ def megatron_logs(draw: st.DrawFn) -> str:
     fields = {name: draw(st.booleans()) for name in ("consumed samples", "tokens per GPU", "global batch size")}
     lines: list[str] = []
     at, step, world = T0, 0, draw(st.sampled_from([1, 4]))
-    changes = not fields["tokens per GPU"]  # a rate of one GPU is multiplied with the GPUs of the whole run
     for attempt in range(draw(st.integers(1, 3))):
         if attempt:
             at += draw(st.sampled_from([60, 900]))
             step -= min(step - 1, draw(st.integers(0, 4)))
-            world = draw(st.sampled_from([1, 4, 8])) if changes else world
+            world = draw(st.sampled_from([1, 4, 8]))
             lines.append(f"  successfully loaded checkpoint from /ckpt [ t 1/1, p 1/1 ] at iteration {step}")
         for number in range(draw(st.integers(2, 12))):
             step += 1

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.analysis.support import T0, write_run
+from trackers import records
 from trackers.analysis.collect import gather, read_one
 from trackers.analysis.run_stats import RunStats
 from trackers.benchmark.speed import Meter, figures
@@ -144,6 +145,22 @@ def test_rates_per_gpu_count_every_gpu() -> None:
     rows = [(step, step, {"perf/tokens_per_sec_per_gpu": 10.0}) for step in range(3)]
     found = facts(rows, world_size=8)
     assert (found.gpus, found.speed.tokens_per_s) == (8, 80.0)
+
+
+def test_rates_per_gpu_count_those_of_their_time() -> None:
+    """Where training goes on with twice the GPUs, each stretch's rate counts for its own."""
+    seconds = "perf/iter_time_sec"
+    rows = [(step, step, {"perf/tokens_per_sec_per_gpu": 10.0, seconds: 1.0}) for step in range(4)]
+    again = [(step, 100 + step, {"perf/tokens_per_sec_per_gpu": 8.0, seconds: 1.0}) for step in range(4, 11)]
+    run = write_run("run", rows, world_size=4)
+    more = [Start(time=T0 + 100, attempt=2, rank=0, world_size=8),
+            *(Metrics(step=step, time=T0 + at, values=row) for step, at, row in again)]  # fmt: skip
+    (run / "streams/rank-0.2.jsonl").write_bytes(b"".join(records.encode(record) for record in more))
+    found = read_one(run)
+    assert isinstance(found, RunStats)
+    assert found.speed.tokens_per_s == pytest.approx((3 * 4 * 10 + 6 * 8 * 8) / 9)
+    assert found.speed.gpus == pytest.approx((3 * 4 + 6 * 8) / 9)
+    assert found.gpus == 8
 
 
 def test_samples_from_a_counter() -> None:

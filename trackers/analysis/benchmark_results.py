@@ -167,8 +167,9 @@ def _throughput(benchmark: Result, stated: Mapping[str, Any]) -> None:
     average, last = (_positive(benchmark.config.get(f"{word}global_batch_size")) for word in ("average_", ""))
     batch, length = average or last, _positive(benchmark.config.get("sequence_length"))
     stated_speed, each = _positive(stated.get("tokens_per_second")), _positive(stated.get("tokens_per_second_per_gpu"))
-    if stated_speed is None and each is not None and benchmark.gpus:
-        stated_speed = each * benchmark.gpus
+    gpus = _positive(benchmark.config.get("average_num_gpus")) or benchmark.gpus
+    if stated_speed is None and each is not None and gpus:
+        stated_speed = each * gpus
     if batch is not None and benchmark.step_s:
         benchmark.samples_per_s = batch / benchmark.step_s
     if benchmark.samples_per_s is not None and length is not None:
@@ -181,8 +182,8 @@ def _throughput(benchmark: Result, stated: Mapping[str, Any]) -> None:
             )
     else:
         benchmark.tokens_per_s = stated_speed
-    if benchmark.tokens_per_s is not None and benchmark.gpus:
-        benchmark.tokens_per_s_per_gpu = benchmark.tokens_per_s / benchmark.gpus
+    if benchmark.tokens_per_s is not None and gpus:
+        benchmark.tokens_per_s_per_gpu = benchmark.tokens_per_s / gpus
     else:
         benchmark.tokens_per_s_per_gpu = each
     if benchmark.tokens_per_s_per_gpu is not None and benchmark.cores:

@@ -137,6 +137,11 @@ def _baseline(runs: Sequence[RunStats], name: str | None) -> RunStats | None:
     return min(fast, key=lambda run: run.gpus or 1) if len(runs) > 1 and fast else None
 
 
+def _gpus(run: RunStats) -> float:
+    """How many GPUs trained, on average where their number changed; 1 where nobody knows."""
+    return run.speed.gpus or run.gpus or 1
+
+
 def _row(run: RunStats, keys: Sequence[str], differing: Sequence[str], base: RunStats | None) -> dict[str, Any]:
     times, basis = _speedup(run, base)
     return {
@@ -157,7 +162,7 @@ def _row(run: RunStats, keys: Sequence[str], differing: Sequence[str], base: Run
         "tokens_basis": run.speed.tokens_basis,
         **msgspec.structs.asdict(run.use),
         "speedup": times,
-        "efficiency_percent": efficiency(times, run.gpus or 1, base.gpus or 1) if base is not None else None,
+        "efficiency_percent": efficiency(times, _gpus(run), _gpus(base)) if base is not None else None,
         "speedup_basis": basis,
     }
 

@@ -57,7 +57,7 @@ def speedup(samples_per_s: float | None, baseline: float | None) -> float | None
     return samples_per_s / baseline
 
 
-def efficiency(times: float | None, gpus: int | None, baseline_gpus: int | None = 1) -> float | None:
+def efficiency(times: float | None, gpus: float | None, baseline_gpus: float | None = 1) -> float | None:
     """Speed-up ÷ GPUs × 100; with a baseline of several GPUs, by how many times as many there are."""
     if times is None or not gpus or not baseline_gpus:
         return None

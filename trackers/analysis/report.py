@@ -425,7 +425,7 @@ def _result(run: PlottedRun, settings: Sequence[str]) -> Result:
         remarks=list(facts.speed.remarks),
     )
     if facts.speed.tokens_per_s is not None:
-        result.tokens_per_s_per_gpu = facts.speed.tokens_per_s / (facts.gpus or 1)
+        result.tokens_per_s_per_gpu = facts.speed.tokens_per_s / (facts.speed.gpus or facts.gpus or 1)
     named = run.of_role(roles.STEP_TIME)
     if named is not None:  # as everywhere the first step, which warms up, doesn't count
         values = run.points(named[0]).values[1:] * named[1]

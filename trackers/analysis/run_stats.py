@@ -5,6 +5,7 @@ Speed is by the definitions of :mod:`trackers.benchmark.speed`, with what the ru
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,11 +19,10 @@ from trackers.analysis.statistics import durations, weighted
 from trackers.benchmark.speed import (
     FIRST_STEP,
     KINDS,
-    WINDOWED,
+    TRAINED,
     BatchMean,
     Counted,
     Meter,
-    Rate,
     Speed,
     StepTimes,
     figures,
@@ -66,19 +66,25 @@ def speed(
     config: Mapping[str, Any],
     summary: Mapping[str, Any],
     gpus: int | None,
+    worlds: Sequence[int] = (),
 ) -> Speed:
     """A run's speed.
 
     Args:
-        starts: when each attempt began. config: flat. summary: results by name. gpus: how many trained it.
+        starts: when each attempt began; worlds: on how many ranks each, 0 if unknown. config: flat. summary: results by
+            name. gpus: how many trained it.
     """
-    return figures(meter(blocks, starts), config, summary, gpus)
+    return figures(meter(blocks, starts, worlds), config, summary, gpus)
 
 
-def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
+def meter(blocks: Sequence[Block], starts: Sequence[float], worlds: Sequence[int] = ()) -> Meter:
     """A :class:`Meter` filled from columns instead of records; records of one step may be in several blocks."""
-    result = Meter()
-    starts = [*starts]
+    result = Meter(worlds=sorted(set(worlds)))
+    began, starts = starts, [*starts]
+
+    def world(time: float) -> int:
+        return worlds[max(0, bisect.bisect_right(began, time) - 1)] if worlds else 0
+
     for attempt, step, time, flags in _flagged_points(blocks, starts):
         breaks = result.clock.breaks
         result.clock.add(attempt, step, time, flags)
@@ -111,10 +117,12 @@ def meter(blocks: Sequence[Block], starts: Sequence[float]) -> Meter:
         else:
             rated.append((kind, name, points))
     for kind, name, points in rated:
-        rate = result.rates.setdefault(kind, {})[name] = Rate()
         for attempt, step, time, value in points:
-            near = {} if name.startswith(WINDOWED) else beside.get((attempt, step), {})
-            rate.add(attempt, step, time, value, near)
+            result.rate(kind, name, attempt, step, time, value, world(time), beside.get((attempt, step), {}))
+    if result.changed:
+        for attempt, step, time, flags in _flagged_points(blocks, starts):
+            if flags & TRAINED:
+                result.work(attempt, step, time, world(time), beside.get((attempt, step), {}))
     return result
 
 
@@ -389,6 +397,7 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
     stats.status = status or run.status
     config: dict[str, Any] = {}
     begun: dict[int, float] = {}
+    worlds: dict[int, int] = {}
     machine: dict[str, Any] = {}
     world = 0
     for record in others:
@@ -404,6 +413,7 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
             begun[record.attempt] = min(begun.get(record.attempt, record.time), record.time)
             stats.attempts = max(stats.attempts, record.attempt)
             world = max(world, record.world_size)
+            worlds[record.attempt] = record.world_size or worlds.get(record.attempt, 0)
         elif isinstance(record, Environment):
             records.merge(machine, record.values)
         elif isinstance(record, Finish):
@@ -417,8 +427,10 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
     text = roles.first_setting(stats.config, roles.GPU_NAMES, (str,)) or machine.get("gpu")
     stats.gpu_name = str(text) if isinstance(text, str) else ""
     stats.gpus = _gpus(stats, world, machine)
-    starts = sorted(set(begun.values()))
-    stats.speed = speed(blocks, starts, stats.config, stats.summary, stats.gpus)
+    of_start = {time: worlds[attempt] for attempt, time in sorted(begun.items())}
+    starts = sorted(of_start)
+    ranks = [of_start[time] for time in starts]
+    stats.speed = speed(blocks, starts, stats.config, stats.summary, stats.gpus, ranks)
     stats.use = use(blocks, starts, stats.config, stats.summary)
     stats.steps = stats.speed.last_step
     stats.loss, stats.iterations = _loss(blocks)

@@ -92,6 +92,7 @@ def result(
             or _as_integer(steps.micro_batch),
             "sequence_length": sequence,
             "num_gpus": gpus,
+            **({"average_num_gpus": figures.gpus} if gpus and figures.gpus else {}),
             **({"average_global_batch_size": figures.batch} if batch and figures.batch not in (batch, None) else {}),
         },
         "performance_metrics": performance,
@@ -128,7 +129,7 @@ def _performance(steps: StepCollector, measured: list[Step], gpus: int | None, f
     average = 1 / figures.steps_per_s if figures.steps_per_s else None
     rate, per_gpu_rate = figures.tokens_per_s, None
     if gpus != 0:
-        per_gpu_rate = speed.logged_rate(steps.meter, ("", roles.TOKENS_PER_GPU), 1, steps.config, beside=False)
+        per_gpu_rate = speed.rate_of_each(steps.meter, roles.TOKENS_PER_GPU, steps.config)
     return {
         "total_steps": steps.trained,
         "warmup_steps": steps.warmups,
@@ -140,7 +141,8 @@ def _performance(steps: StepCollector, measured: list[Step], gpus: int | None, f
         "steps_per_second": figures.steps_per_s,
         "tokens_per_second": rate,
         # Programs print this one as a number, whatever a result is of: 0 where nobody knows it.
-        "tokens_per_second_per_gpu": (rate / gpus if rate is not None and gpus else per_gpu_rate) or 0.0,
+        "tokens_per_second_per_gpu": (rate / (figures.gpus or gpus) if rate is not None and gpus else per_gpu_rate)
+        or 0.0,
     }
 
 
@@ -153,7 +155,9 @@ def _all(count: float, per_gpu: bool, ranks: int | None) -> float | None:
 
 def _counts(measured: list[Step], ranks: int | None) -> list[tuple[float, float | None]]:
     """Tokens of one step on all GPUs, of each row that proves it, and its batch where it has one."""
-    rows = [(_all(step.tokens, step.per_gpu, ranks), step) for step in measured if step.tokens is not None]
+    rows = [
+        (_all(step.tokens, step.per_gpu, step.world or ranks), step) for step in measured if step.tokens is not None
+    ]
     return [(count, step.global_batch) for count, step in rows if count is not None]
 
 
@@ -181,7 +185,7 @@ def _formula(measured: list[Step], ranks: int | None, batch: int | None) -> str:
         return ""
     step = known[len(known) // 2]
     rate = float(step.tokens or 0.0) / float(step.seconds or 1.0)
-    product = f"{rate:g} tokens/s/GPU × {ranks} GPUs" if step.per_gpu else f"{rate:g} tokens/s"
+    product = f"{rate:g} tokens/s/GPU × {step.world or ranks} GPUs" if step.per_gpu else f"{rate:g} tokens/s"
     return f"{product} × {step.seconds:g} s ÷ {step.global_batch or batch:g}"
 
 

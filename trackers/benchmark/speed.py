@@ -10,7 +10,7 @@ checkpoint. The whole time between the first and the last record is the wall clo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -52,6 +52,7 @@ PAUSES = ("evaluation-time", "checkpoint-time", "checkpoint/iteration")
 _TIMED = (roles.STEP_TIME,)
 _RATES = (roles.SAMPLES, roles.SAMPLES_PER_GPU, roles.TOKENS, roles.TOKENS_PER_GPU)
 _COUNTED = (roles.SAMPLES_COUNTED, roles.TOKENS_COUNTED)
+_OF_EACH = (roles.SAMPLES_PER_GPU, roles.TOKENS_PER_GPU)
 KINDS = frozenset({*_TIMED, *_RATES, *_COUNTED, roles.BATCH})
 """Kinds of metrics that a meter uses, by role."""
 
@@ -61,7 +62,8 @@ class Speed(msgspec.Struct):
 
     steps_per_s: while stepping; basis: by which clock. wall_steps_per_s: steps over seconds, which are the time
     between the first and the last record of each start, evaluations and all. batch, length: samples of one step (of
-    all GPUs), tokens of a sample. samples_per_s, tokens_per_s: while stepping; their own basis, where it is another,
+    all GPUs), tokens of a sample. gpus: how many trained on average, by time, where their number changed; else None.
+    samples_per_s, tokens_per_s: while stepping; their own basis, where it is another,
     is :data:`LOGGED` or :data:`STATED`. remarks: what a reader must know.
     """
 
@@ -74,6 +76,7 @@ class Speed(msgspec.Struct):
     wall_steps_per_s: float | None = None
     batch: float | None = None
     length: float | None = None
+    gpus: float | None = None
     last_step: int | None = None
     seconds: float | None = None
     remarks: list[str] = []
@@ -421,7 +424,10 @@ class BatchMean(msgspec.Struct):
 
 class Meter(msgspec.Struct):
     """Inputs of speed figures. timed, counted, rates: by metric; counted and rates by kind before that. starts: of
-    training, so far, those that only a long silence tells of included."""
+    training, so far, those that only a long silence tells of included. world: ranks of the last start, 0 if unknown;
+    worlds: each number that a start had. of_all: the rates of one GPU, times the ranks of their start. ranks, at_work:
+    ranks by time and by steps.
+    """
 
     attempt: int = 1
     starts: int = 0
@@ -431,10 +437,23 @@ class Meter(msgspec.Struct):
     batches: dict[str, BatchMean] = {}
     counted: dict[str, dict[str, Counted]] = {}
     rates: dict[str, dict[str, Rate]] = {}
+    world: int = 0
+    worlds: list[int] = []
+    of_all: dict[str, dict[str, Rate]] = {}
+    ranks: Rate = msgspec.field(default_factory=Rate)
+    at_work: BatchMean = msgspec.field(default_factory=BatchMean)
 
-    def start(self, attempt: int) -> None:
-        """Training began anew."""
+    def start(self, attempt: int, world: int = 0) -> None:
+        """Training began anew, on so many ranks; 0 if unknown."""
         self.attempt, self.alone, self.starts = attempt, None, self.starts + 1
+        self.world = world
+        if world not in self.worlds:
+            self.worlds = [*self.worlds, world]
+
+    @property
+    def changed(self) -> bool:
+        """Whether training went on with another number of ranks."""
+        return len(self.worlds) > 1 and 0 not in self.worlds
 
     def take(self, step: int, time: float, values: Mapping[str, Any]) -> None:
         """Take what was logged at a step."""
@@ -443,11 +462,27 @@ class Meter(msgspec.Struct):
             breaks = self.clock.breaks
             self.clock.add(self.attempt, step, time, flags)
             if self.clock.breaks > breaks:
-                self.start(self.attempt)
-        self.measure(step, time, values)
+                self.start(self.attempt, self.world)
+        beside = self.measure(step, time, values)
+        if flags & TRAINED:
+            self.work(self.starts, step, time, self.world, beside)
 
-    def measure(self, step: int, time: float, values: Mapping[str, Any]) -> None:
-        """Take what was measured, without the time of the record."""
+    def work(self, start: int, step: int, time: float, world: int, beside: Mapping[str, float]) -> None:
+        """Take how many ranks trained a step; beside: as :meth:`Rate.add`."""
+        if world:
+            self.ranks.add(start, step, time, world, beside)
+            self.at_work.add(start, step, world)
+
+    def rate(self, kind: str, name: str, start: int, step: int, time: float, value: float, world: int,
+             beside: Mapping[str, float]) -> None:  # fmt: skip
+        """Take a logged rate, of a start on so many ranks; beside: as :meth:`Rate.add`."""
+        near = {} if name.startswith(WINDOWED) else beside
+        self.rates.setdefault(kind, {}).setdefault(name, Rate()).add(start, step, time, value, near)
+        if world and kind in _OF_EACH:
+            self.of_all.setdefault(kind, {}).setdefault(name, Rate()).add(start, step, time, value * world, near)
+
+    def measure(self, step: int, time: float, values: Mapping[str, Any]) -> dict[str, float]:
+        """Take what was measured, without the time of the record; returns what :meth:`Rate.add` needs beside it."""
         beside: dict[str, float] = {}
         rates = []
         for name, value in values.items():
@@ -470,13 +505,24 @@ class Meter(msgspec.Struct):
             else:
                 rates.append((role.kind, name, number))
         for kind, name, number in rates:
-            near = {} if name.startswith(WINDOWED) else beside
-            self.rates.setdefault(kind, {}).setdefault(name, Rate()).add(self.starts, step, time, number, near)
+            self.rate(kind, name, self.starts, step, time, number, self.world, beside)
+        return beside
 
     def basis(self) -> str | None:
         """The metric that step times are of: the one logged most; of as many the loop's own; None without any."""
         known = sorted(name for name, timed in self.timed.items() if timed.steps or timed.warm_steps)
         return max(known, key=lambda name: (self.timed[name].rows, name == LOOP), default=None)
+
+
+def begun_on(begun: Sequence[tuple[int, float]], worlds: Sequence[int]) -> Iterator[tuple[int, float, int]]:
+    """Starts as their attempt, time and ranks, and one that never comes.
+
+    Args:
+        worlds: ranks of the last starts: of those before, an earlier release kept none.
+    """
+    known = [*[0] * (len(begun) - len(worlds)), *worlds]
+    yield from ((attempt, time, ranks) for (attempt, time), ranks in zip(begun, known, strict=True))
+    yield 0, math.inf, 0
 
 
 @lru_cache(maxsize=20_000)
@@ -503,15 +549,18 @@ def figures(meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any],
     """All figures of a run.
 
     Args:
-        config: flat. summary: results by name. gpus: how many trained it.
+        config: flat. summary: results by name. gpus: how many trained it; None: as many as there were ranks.
     """
     meter.clock.settle()
+    gpus = gpus or (meter.worlds[0] if len(meter.worlds) == 1 else 0) or None
     speed = Speed(last_step=meter.clock.last_step)
     whole_steps, whole_s = meter.clock.total()
     speed.seconds = whole_s or None
     if whole_steps > 0 and whole_s > 0 and not meter.clock.is_coarse(whole_s, 1):
         speed.wall_steps_per_s = whole_steps / whole_s
     _steps(speed, meter, config, summary)
+    if meter.changed:
+        speed.gpus = mean_rate(meter, meter.ranks, config)
     speed.batch = batch(meter, config, gpus, speed.remarks)
     speed.length = roles.setting(config, roles.LENGTHS)
     _samples(speed, meter, config, summary, gpus)
@@ -594,8 +643,9 @@ def batch(meter: Meter, config: Mapping[str, Any], gpus: int | None, remarks: li
         return stated if 0 < stated < math.inf else None
     accumulated = roles.setting(config, ACCUMULATIONS) or 1.0
     each = roles.setting(config, EACH)
-    if each is not None and gpus:
-        return each * accumulated * gpus
+    ranks = meter.at_work.value if meter.changed else gpus
+    if each is not None and ranks:
+        return each * accumulated * ranks
     counted = growth_per_step(meter, roles.SAMPLES_COUNTED)
     if counted is not None:
         return counted
@@ -638,20 +688,38 @@ def logged_rate(
 ) -> float | None:
     """Total amount over total seconds, from a logged rate of the run: of all GPUs, else of each.
 
+    Where training went on with another number of ranks, each rate of one GPU counts for those of its time.
+
     Args:
         kinds: of all GPUs, of each. beside: only rates that a step time stands beside.
     """
-    basis = meter.basis()
-    missed = meter.timed[basis].missed if basis is not None and LOG_FORMAT in config else None
-    for kind, factor in ((kinds[0], 1.0), (kinds[1], float(gpus) if gpus else None)):
-        named = meter.rates.get(kind, {})
-        for name in sorted(named, key=lambda name: (name.startswith(WINDOWED), -named[name].count, name)):
-            mean = named[name].beside(basis, missed)
-            if mean is None and not beside:
-                mean = named[name].mean(LOG_FORMAT in config)
-            if factor is not None and mean is not None:
-                return mean * factor
+    of_each = meter.of_all if meter.changed else meter.rates
+    factor = 1.0 if meter.changed else float(gpus or 0)
+    for named, times in ((meter.rates.get(kinds[0], {}), 1.0), (of_each.get(kinds[1], {}), factor)):
+        for name in _by_use(named):
+            mean = mean_rate(meter, named[name], config, beside)
+            if times and mean is not None:
+                return mean * times
     return None
+
+
+def rate_of_each(meter: Meter, kind: str, config: Mapping[str, Any]) -> float | None:
+    """Total amount over total seconds, from a logged rate of one GPU."""
+    named = meter.rates.get(kind, {})
+    means = (mean_rate(meter, named[name], config) for name in _by_use(named))
+    return next((mean for mean in means if mean is not None), None)
+
+
+def _by_use(named: Mapping[str, Rate]) -> list[str]:
+    """Names of rates, those of windows last, the one logged most first."""
+    return sorted(named, key=lambda name: (name.startswith(WINDOWED), -named[name].count, name))
+
+
+def mean_rate(meter: Meter, rate: Rate, config: Mapping[str, Any], beside: bool = False) -> float | None:
+    """Total amount over total seconds: by step times beside the rate; else, unless only these count, by the clock."""
+    basis, logged = meter.basis(), LOG_FORMAT in config
+    mean = rate.beside(basis, meter.timed[basis].missed if basis is not None and logged else None)
+    return rate.mean(logged) if mean is None and not beside else mean
 
 
 def _steps(speed: Speed, meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any]) -> None:

@@ -151,9 +151,9 @@ class Step(msgspec.Struct, gc=False):
     """One step's values, None where it has none.
 
     number: finished optimizer steps. start: which start of training, silent ones counted. seconds: per step; count:
-    steps that it is the mean of. first: it holds the first
-    step of an attempt, which compiles and warms up. tokens: of one step, as a rate beside its time proves; per_gpu:
-    of one GPU. measured: what the run logged of its speed, by metric.
+    steps that it is the mean of. first: it holds the first step of an attempt, which compiles and warms up. tokens: of
+    one step, as a rate beside its time proves; per_gpu: of one GPU. world: ranks that trained it, where their number
+    changed, else 0. measured: what the run logged of its speed, by metric.
     """
 
     number: int
@@ -165,6 +165,7 @@ class Step(msgspec.Struct, gc=False):
     first: bool = False
     tokens: float | None = None
     per_gpu: bool = False
+    world: int = 0
     loss: Number | None = None
     learning_rate: Number | None = None
     global_batch: float | None = None
@@ -194,6 +195,7 @@ class StepCollector:
         self.accelerators: list[str] = []
         self.attempts = 1
         self.world_size = 0
+        self._worlds: dict[int, int] = {}  # by attempt
         self.used: list[float] = []
         self.peaks: list[float] = []
         self.torch: dict[str, list[float]] = {}
@@ -280,6 +282,7 @@ class StepCollector:
         self.attempts = max(self.attempts, record.attempt)
         self._attempt = record.attempt
         self.world_size = max(self.world_size, record.world_size)
+        self._worlds[record.attempt] = record.world_size or self._worlds.get(record.attempt, 0)
         if record.from_step is not None:
             for number in [number for number in self._rows if number > record.from_step]:
                 del self._rows[number]
@@ -348,12 +351,17 @@ class StepCollector:
             breaks += [time] * (meter.clock.breaks - before)
         spans.append(meter.clock.settle())
         start = None
+        trained = {number for _, _, number, flags in self._flagged_points if flags & TRAINED}
         for row in rows:
             row.start = row.attempt + bisect.bisect_right(breaks, row.time)
             if row.start != start:
-                meter.start(row.attempt)
+                meter.start(row.attempt, self._worlds.get(row.attempt, 0))
                 start = row.start
-            meter.measure(row.number, row.time, row.measured)
+            beside = meter.measure(row.number, row.time, row.measured)
+            if row.number in trained:
+                meter.work(meter.starts, row.number, row.time, meter.world, beside)
+        for row in rows:
+            row.world = self._worlds.get(row.attempt, 0) if meter.changed else 0
         _count_batches(rows)
         chosen = meter.basis()
         self.basis = chosen or CLOCK

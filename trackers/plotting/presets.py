@@ -363,7 +363,7 @@ def of_run(run: PlottedRun) -> Measured:
     facts, speed, use = run.facts, run.facts.speed, run.facts.use
     measured = Measured(run.label, run.style, None, speed.tokens_per_s, speed.samples_per_s)
     if speed.tokens_per_s is not None:
-        measured.per_gpu = speed.tokens_per_s / (facts.gpus or 1)
+        measured.per_gpu = speed.tokens_per_s / (speed.gpus or facts.gpus or 1)
     measured.step_s = 1 / speed.steps_per_s if speed.steps_per_s else None
     if use.memory_gb is not None:
         measured.memory = [GpuMemory(use.memory_kind, use.memory_gb)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -178,11 +179,17 @@ def unix(text: Any) -> float | None:
         return None
 
 
-def starts(times: Any) -> Iterator[Record]:
-    """The starts of a run that was resumed, as our files have them: Unix seconds of each, the first first."""
-    for number, began in enumerate(times if isinstance(times, list) else [], 1):
+def starts(times: Any, worlds: Any = None) -> Iterator[Record]:
+    """The starts of a run that was resumed, as our files have them: Unix seconds of each, the first first.
+
+    Args:
+        worlds: on how many ranks each trained, where these differ.
+    """
+    times, worlds = (found if isinstance(found, list) else [] for found in (times, worlds))
+    for number, (began, ranks) in enumerate(itertools.zip_longest(times, worlds[: len(times)]), 1):
         if is_number(began) and abs(began) < TIME_MAX:
-            yield Start(time=float(began), attempt=number, rank=0)
+            world = ranks if type(ranks) is int and 0 < ranks < 2**31 else 0
+            yield Start(time=float(began), attempt=number, rank=0, world_size=world)
 
 
 def merged(streams: Iterable[Iterator[list[Record]]]) -> Iterator[Record]:

@@ -56,7 +56,10 @@ class SessionReader(Reader):
             settings["log"] = {"format": session["log_format"]}
         if settings:
             yield Config(time=run.created, values=settings)
-        rows = [*helpers.starts(session.get("starts")), *_training(content, run.created)]
+        rows = [
+            *helpers.starts(session.get("starts"), session.get("start_world_sizes")),
+            *_training(content, run.created),
+        ]
         rows += [*_snapshots(content), *_communication(content, run.created)]
         yield from sorted(rows, key=lambda record: record.time)
         ended = helpers.unix(session.get("end_time"))

@@ -93,6 +93,28 @@ def test_training_that_goes_on_at_its_very_last_step_replaces_it(tmp_path: Path)
     assert "training went back from step 4 to 4 at line 6" in run.note
 
 
+@pytest.mark.parametrize("clocks", [("10:00:0{}", "10:30:0{}"), ("", "")], ids=["stamps", "none"])
+@pytest.mark.parametrize("loaded", [1, 2, 3, 4])
+def test_training_that_goes_on_on_other_ranks_is_a_restart(loaded: int, clocks: tuple[str, str]) -> None:
+    """Another last rank writes the rows: what was above the checkpoint's step gives way all the same."""
+
+    def ranked(world: int, clock: str, *steps: int) -> str:
+        stamp = "[20260301 {}]" if clock else "{}"
+        return "".join(
+            f"{stamp.format(clock.format(step))}[rank-{world - 1}/{world}][INFO ] [--trainer.py:2488] :  iteration "
+            f"{step:8d}/     100 | lm loss: {world:.6E} |\n" for step in steps)  # fmt: skip
+
+    text = ranked(4, clocks[0], 1, 2, 3, 4) + LOADED.replace("iteration 3", f"iteration {loaded}")
+    text += ranked(8, clocks[1], *range(loaded + 1, 7))
+    records, _ = read(text)
+    begun = [(record.from_step, record.world_size) for record in records if isinstance(record, Start)]
+    points = [(record.step, record.values["train_loss"]) for record in records if isinstance(record, Metrics)]
+    if loaded == 3 and not clocks[0]:  # the step that comes again may be another rank's of the same training
+        return
+    assert begun == [(None, 4), (loaded, 8)]
+    assert points == [(step, 4.0 if step <= loaded else 8.0) for step in range(1, 7)]
+
+
 def test_training_that_goes_on_behind_its_last_step_begins_anew() -> None:
     """A checkpoint of the last row's step, or of one between two rows, is a start: nothing was trained again, and the
     note says nothing. What a rank that loads late says of an earlier checkpoint is none."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import heapq
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +39,7 @@ from trackers.backends.shared.console_log import ConsoleLog
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.json_document import Lists
 from trackers.backends.shared.step_rows import IterationRows, IterationTotals, iso, with_all_keys
-from trackers.benchmark.speed import Meter, figures
+from trackers.benchmark.speed import Meter, begun_on, figures
 from trackers.formats.exclusive_move import move_to_free_name
 from trackers.records import (
     ALL_KINDS,
@@ -90,8 +89,8 @@ class JsonState(msgspec.Struct):
     """The tracker's state: what a new process must know to go on.
 
     file: name of the log. lengths, generation: of the lists. seq: highest record taken. rewound: newest attempt
-    whose rewind was carried out. time: of the last record. begun: attempts, and when each began. meter: what
-    speed is made of.
+    whose rewind was carried out. time: of the last record. begun: attempts, and when each began; worlds: on how
+    many ranks. meter: what speed is made of.
     """
 
     file: str = ""
@@ -104,6 +103,7 @@ class JsonState(msgspec.Struct):
     rows: IterationRows = msgspec.field(default_factory=IterationRows)
     totals: IterationTotals = msgspec.field(default_factory=IterationTotals)
     begun: list[tuple[int, float]] = []
+    worlds: list[int] = []
     meter: Meter = msgspec.field(default_factory=Meter)
     config: dict[str, Any] = {}
     environment: dict[str, Any] = {}
@@ -272,11 +272,11 @@ class JsonTracker(JsonPrecheck):
             self._lists.items("samples"),
             chain(self._lists.items("eval_steps"), evals),
         )
-        meter, starts = Meter(), iter([*book.begun, (0, math.inf)])
+        meter, starts = Meter(), begun_on(book.begun, book.worlds)
         coming = next(starts)
         for time_, step, values in heapq.merge(*(_logged(items, names) for items in rows), key=itemgetter(0)):
             while time_ >= coming[1]:
-                meter.start(coming[0])
+                meter.start(coming[0], coming[2])
                 coming = next(starts)
             meter.take(step, time_, values)
         return meter
@@ -311,7 +311,8 @@ class JsonTracker(JsonPrecheck):
             if record.rank is not None and not record.id.startswith(("sampler-", "node-", "reducer-")):
                 book.rows.start(record.time)
                 book.begun = [*book.begun, (record.attempt, record.time)]
-                book.meter.start(record.attempt)
+                book.worlds = [*book.worlds, record.world_size]
+                book.meter.start(record.attempt, record.world_size)
         elif isinstance(record, Finish):
             book.finish = {"status": record.status, "exit_code": record.exit_code, "time": record.time}
 
@@ -439,6 +440,7 @@ class JsonTracker(JsonPrecheck):
         metadata: dict[str, Any] = {"world_size": book.world_size or 1}
         if len(book.begun) > 1:  # times between starts are nobody's
             metadata["starts"] = [began for _, began in book.begun]
+            metadata["start_world_sizes"] = book.worlds[-len(book.begun) :]
         for source in (book.environment, book.config or info.config):
             leaves: dict[str, Any] = {}
             for path, value in flatten(source):

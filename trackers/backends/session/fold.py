@@ -255,7 +255,8 @@ class SessionState(msgspec.Struct):
     """What a new process must know to go on.
 
     attempt: the newest. since: when it began. told: lines of its head so far. finish: how it ended, by its own word.
-    ended: the ending that the main log has. meter: what speed is made of. begun: attempts, and when each began.
+    ended: the ending that the main log has. meter: what speed is made of. begun: attempts, and when each began;
+    worlds: on how many ranks.
     """
 
     attempt: int = 0
@@ -270,6 +271,7 @@ class SessionState(msgspec.Struct):
     evaluation: Evaluation | None = None
     meter: speed.Meter = msgspec.field(default_factory=speed.Meter)
     begun: list[tuple[int, float]] = []
+    worlds: list[int] = []
     snapshots: Snapshots = msgspec.field(default_factory=Snapshots)
     totals: SessionTotals = msgspec.field(default_factory=SessionTotals)
     attributes: dict[str, Any] = {}
@@ -395,7 +397,8 @@ class SessionFold:
             self.pages.hold_back()
         book.attempt = record.attempt
         book.begun.append((record.attempt, record.time))
-        book.meter.start(record.attempt)
+        book.worlds.append(record.world_size)
+        book.meter.start(record.attempt, record.world_size)
         book.facts.rank, book.facts.processes = record.rank or 0, max(1, record.world_size)
         if record.from_step is not None and record.attempt > 1:
             text = f"Goes back to step {record.from_step}: what was logged above it counts no more"

@@ -7,7 +7,6 @@ the summaries are at most 10 s or 10 % behind while the run goes on, and complet
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -24,7 +23,7 @@ from trackers.backends.shared.append_file import DIGESTS, FileShrunk, digests, t
 from trackers.backends.shared.console_log import STATE as CONSOLE
 from trackers.backends.shared.console_log import ConsoleLog
 from trackers.backends.shared.directory import option_directory
-from trackers.benchmark.speed import Meter
+from trackers.benchmark.speed import Meter, begun_on
 from trackers.records import (
     Alert,
     ArtifactRecord,
@@ -191,7 +190,7 @@ class SessionTracker(SessionPrecheck):
         """Drop the metrics that an earlier attempt logged above ``step``; what was transferred and seen stays."""
         loss: Any = None
         book = self._kept.book
-        meter, starts = Meter(), iter([*book.begun, (0, math.inf)])
+        meter, starts = Meter(), begun_on(book.begun, book.worlds)
         coming = next(starts)
 
         def is_kept(name: str, item: dict[str, Any]) -> bool:
@@ -202,7 +201,7 @@ class SessionTracker(SessionPrecheck):
             if keep and name == TRAINING and item["step"] is not None:
                 time = datetime.fromisoformat(item["timestamp"]).timestamp()
                 while time >= coming[1]:
-                    meter.start(coming[0])
+                    meter.start(coming[0], coming[2])
                     coming = next(starts)
                 meter.take(item["step"], time, logged(item, book.totals.names))
             return keep
@@ -246,6 +245,7 @@ class SessionTracker(SessionPrecheck):
         )
         if len(book.begun) > 1:  # times between starts are nobody's
             head["starts"] = [began for _, began in book.begun]
+            head["start_world_sizes"] = book.worlds[-len(book.begun) :]
         return head
 
     def _first(self, name: str) -> Iterable[bytes]:

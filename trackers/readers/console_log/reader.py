@@ -306,8 +306,9 @@ class LogStream:
         known, known_time = self._copies.get(key) or (None, None)
         before = self._newest.get(series)
         newest = -1 if before is None else before.step or 0
+        top = self._top()
         began: tuple[Record, ...] = ()
-        if step <= newest or known is not None:
+        if step <= newest or known is not None or (self._evidence and newest < 0 and step < top):
             beside = known_time is not None and row.time is not None and abs(row.time - known_time) < BESIDE_S
             anew = self._evidence and (step < newest or not row.form.bar)
             anew = anew or (row.form.lines and (self._evidence or not beside))  # the first of several lines says little
@@ -325,8 +326,12 @@ class LogStream:
             # Training began again from a checkpoint: the same writer says a lower iteration, and other values.
             late = row.time is not None and row.time < self._attempt_began
             # After a restart a process or a pod has another name, and a smaller world another last rank.
-            renamed = newest < 0 and row.time is not None and row.time > self._latest > 0
-            renamed = renamed and step < max((other.step or 0 for other in self._newest.values()), default=0)
+            said = self._evidence and self._resumed is not None and self._resumed < step
+            if row.time is None:
+                renamed = newest < 0 and step < top and (known is None or (said and known != row.tail))
+            else:  # of the newest step another rank writes its line a moment later
+                renamed = newest < 0 and row.time > self._latest + BESIDE_S * (step == top) > 0
+                renamed = renamed and (step < top or (step == top and said))
             if (step >= newest and not renamed and not (step == newest and self._again(row, before))) or late:
                 if step == newest and row.program.rounded:
                     return ()
@@ -334,12 +339,12 @@ class LogStream:
                 self._note_other(row, before)
                 return None
             if self._again(row, before) or renamed:
-                began = self._begin_attempt(row, newest)
+                began = self._begin_attempt(row, max(newest, top))
             else:
                 self.account.unexplained(newest, step, self.lines.number)
                 self._copies.clear()
                 self._newest.clear()
-        elif self.attempt == 0 or self._goes_on(step, newest):
+        elif self.attempt == 0 or self._goes_on(step):
             began = self._begin_attempt(row, newest)
         self._copies.put(key, (row.tail, row.time))
         self._newest[series] = row
@@ -349,9 +354,15 @@ class LogStream:
         self._latest = row.time if row.time is not None else self._latest
         return began
 
-    def _goes_on(self, step: int, newest: int) -> bool:
+    def _top(self) -> int:
+        """The highest step of this attempt, whoever wrote it; -1 before its first row."""
+        return max((row.step or 0 for row in self._newest.values()), default=-1)
+
+    def _goes_on(self, step: int) -> bool:
         """Whether a line behind the newest row says that a checkpoint of no earlier step was loaded: nothing is trained
-        again, and yet training began anew. A rank that loads the first one late names an earlier step."""
+        again, and yet training began anew. A rank that loads the first one late names an earlier step; on another
+        number of ranks another one writes the rows."""
+        newest = self._top()
         return self._evidence and self._resumed is not None and 0 <= newest <= self._resumed <= step
 
     def _again(self, row: LogRow, before: LogRow | None) -> bool:
@@ -824,7 +835,7 @@ def _read_lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) ->
 
 STDIN = "-"
 CUT = "the packed log is cut or damaged: this is what could be read of it"
-FORM = 6
+FORM = 7
 """Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
 IN_MEMORY_BYTES = 16 << 20

@@ -167,11 +167,13 @@ def _training(log: Log, run: SourceRun) -> Iterator[Record]:
     metadata = dict(head.get("metadata") or {})
     if metadata:
         yield Environment(time=began, values=metadata.get("environment", {}) if ours else metadata)
-        ranks = metadata.get("world_size")
-        if type(ranks) is int and ranks > 1:
-            yield Start(time=began, rank=0, world_size=ranks)
+    ranks = metadata.get("world_size")
+    times = metadata.get("starts") if ours else None
+    if type(ranks) is int and ranks > 0 and not times:
+        yield Start(time=began, rank=0, world_size=ranks)
+    worlds = metadata.get("start_world_sizes") or [ranks] * (len(times) if isinstance(times, list) else 0)
     lists = [
-        iter([list(helpers.starts(metadata.get("starts") if ours else None))]),
+        iter([list(helpers.starts(times, worlds))]),
         _batches(_iterations(log, began, names, ours)),
         _batches(_samples(log, began, names)),
         _batches(_evals(log, began, names, ours)),
