@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import os
 import pickle
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,9 +22,21 @@ CLASSES = {
     "stable_baselines3": "TrackersCallback", "torchtitan": "TrackersLogger", "transformers": "TrackersCallback",
     "ultralytics": "TrackersCallback", "xgboost": "TrackersCallback",
 }  # fmt: skip
-PACKAGES = {"keras": "tensorflow", "pytorch": "torch"}
+PACKAGES = {"pytorch": "torch"}
+os.environ.setdefault("KERAS_BACKEND", "torch")
+os.environ["KERAS_HOME"] = os.devnull  # Keras writes its configuration there when it is imported
 HERE = [name for name in CLASSES if importlib.util.find_spec(PACKAGES.get(name, name))]
 """The others are installed where `make test-frameworks` runs."""
+BASES: dict[str, dict[str, dict[str, Any]]] = {
+    "composer": {"composer.loggers.logger_destination": {"LoggerDestination": type("LoggerDestination", (), {})},
+                 "composer.utils": {"dist": types.SimpleNamespace(get_global_rank=lambda: 0)}},
+    "fastai": {"fastai.callback.core": {"Callback": type("Callback", (), {"__init__": lambda self: None})},
+               "fastai.learner": {"Recorder": types.SimpleNamespace(order=50), "save_model": print},
+               "fastai.torch_core": {"rank_distrib": lambda: 0}},
+    "ray": {"ray.tune.logger": {"LoggerCallback": type("LoggerCallback", (), {})}},
+    "torchtitan": {"torchtitan.components.metrics": {"BaseLogger": type("BaseLogger", (), {})}},
+}  # fmt: skip
+"""What our classes of frameworks that aren't installed here take of them: the bases, which hold nothing themselves."""
 WAYS: dict[str, Callable[[Any], Any]] = {
     "deepcopy": copy.deepcopy,
     "pickle": lambda thing: pickle.loads(pickle.dumps(thing)),
@@ -30,7 +45,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("module", HERE)
+@pytest.mark.parametrize("module", [*HERE, *(name for name in BASES if name not in HERE)])
 def test_callback_can_be_copied_before_and_in_its_run(
     module: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -38,16 +53,43 @@ def test_callback_can_be_copied_before_and_in_its_run(
     if module == "lightning":  # its logger is of those that are loaded when it is: tests that follow want both
         for name in ("lightning.pytorch", "pytorch_lightning"):
             importlib.import_module(name)
+    if module not in HERE:
+        _stand_in(module, monkeypatch)
     kind = getattr(importlib.import_module(f"trackers.frameworks.{module}"), CLASSES[module])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRACKER_MODE", "offline")
     made = kind()
     assert type(WAYS[way](made)) is kind
     handle = getattr(made, "_handle", None)
-    if handle is not None:
+    if module == "ray":  # each of its trials has a run
+        trial = type("Trial", (), {"trial_id": "a", "experiment_dir_name": "e", "config": {"lr": 1},
+                                   "__str__": lambda self: "train_a"})()  # fmt: skip
+        made.log_trial_start(trial)
+        made.log_trial_result(1, trial, {"loss": 1.0})
+        assert type(WAYS[way](made)) is kind
+        made.log_trial_end(trial)
+    elif handle is not None:
         handle.run.log({"loss": 1.0})
         assert type(WAYS[way](made)) is kind
         handle.run.finish()
+
+
+def _stand_in(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make our module's imports of its framework succeed, and have it imported anew."""
+    for name, held in BASES[module].items():
+        parts = name.split(".")
+        for size in range(1, len(parts) + 1):
+            path = ".".join(parts[:size])
+            if path not in sys.modules:
+                monkeypatch.setitem(sys.modules, path, types.ModuleType(path))
+            if size > 1:
+                monkeypatch.setattr(sys.modules[".".join(parts[: size - 1])], parts[size - 1], sys.modules[path],
+                                    raising=False)  # fmt: skip
+        for attribute, value in held.items():
+            monkeypatch.setattr(sys.modules[name], attribute, value, raising=False)
+    ours = f"trackers.frameworks.{module}"
+    monkeypatch.delitem(sys.modules, ours, raising=False)
+    monkeypatch.setitem(sys.modules, ours, importlib.import_module(ours))
 
 
 def test_all_modules_with_callbacks_are_named() -> None:
