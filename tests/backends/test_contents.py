@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter
 from trackers.records import Environment, Metrics, encode
 from trackers.relay.delivery.delivery import Delivery
-from trackers.tracker import RunInfo
 
 PAGE = ROOT / "docs/choosing-trackers.md"
 SCRIPT = """
@@ -78,50 +76,37 @@ sys.exit(3)
 CARD = {"name": "NVIDIA H100 80GB HBM3", "vendor": "nvidia", "memory_total_bytes": 80_000_000_000}
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunInfo]:
-    """A run with all kinds of content, delivered to all trackers of the table after its end."""
-    home = tmp_path_factory.mktemp("contents")
-    variables = {
-        "HOME": str(home), "TRACKIO_DIR": str(home / "trackio"), "WANDB_MODE": "offline", "WANDB_SILENT": "true",
-        "MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlflow.db", "TRACKER_MODE": "offline",
-        "TRACKER_DIR": str(home / "runs"), "TRACKER": ",".join(contents.STORES), "TRACKER_CONSOLE_CAPTURE": "python",
-    }  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in variables.items():
-            patch.setenv(name, value)
-        patch.delenv("WANDB_DIR", raising=False)
-        patch.chdir(home)
-        script = home / "train.py"
-        script.write_text(SCRIPT)
-        done = forked.run(
-            [sys.executable, str(script)], cwd=home, env={**os.environ, "PYTHONPATH": str(ROOT)}, preload=forked.LIGHT
-        )
-        assert done.returncode == 3, done.stderr
-        directory = RunDirectory(home / "runs/contents/contents1")
-        sampler = StreamWriter(directory.stream(StreamName("sampler", 0, 1)))
-        at = directory.read_info().created + 0.001
-        described = {"gpus": {"0": CARD}, "machines": {"node0": {"processor": "AMD EPYC"}}}
-        sampler.write(encode(Environment(time=at, values=described)))
-        sampler.write(encode(Metrics(time=at, values={"system.cpu": 12.5, "system.gpu.0.powerWatts": 125.0})))
-        sampler.release()
-        for tracker in contents.STORES:
-            delivery = Delivery(directory, tracker, say=print, alone=False)
-            assert any(delivery.step() is None for _ in range(2000)), tracker
-        yield directory.read_info()
-
-
-@pytest.fixture(scope="module")
-def stores(run: RunInfo) -> dict[str, Any]:
-    """What each tracker holds of it."""
-    return {name: store(run) for name, store in contents.STORES.items()}
-
-
 @pytest.mark.processes
-@pytest.mark.parametrize("kind", contents.TABLE)
-def test_content_lies_where_the_page_says(kind: str, stores: dict[str, Any]) -> None:
-    """In the store of each tracker."""
-    lacking = [name for name, cell in contents.TABLE[kind].items() if cell.holds and not cell.holds(stores[name])]
+def test_content_lies_where_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run with all kinds of content, delivered to all trackers of the table after its end, is in their stores."""
+    variables = {
+        "WANDB_SILENT": "true", "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db", "TRACKER_MODE": "offline",
+        "TRACKER": ",".join(contents.STORES), "TRACKER_CONSOLE_CAPTURE": "python",
+    }  # fmt: skip
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = forked.run([sys.executable, str(script)], cwd=tmp_path, env=environ, preload=forked.LIGHT)
+    assert done.returncode == 3, done.stderr
+    directory = RunDirectory(tmp_path / "runs/contents/contents1")
+    sampler = StreamWriter(directory.stream(StreamName("sampler", 0, 1)))
+    at = directory.read_info().created + 0.001
+    described = {"gpus": {"0": CARD}, "machines": {"node0": {"processor": "AMD EPYC"}}}
+    sampler.write(encode(Environment(time=at, values=described)))
+    sampler.write(encode(Metrics(time=at, values={"system.cpu": 12.5, "system.gpu.0.powerWatts": 125.0})))
+    sampler.release()
+    for tracker in contents.STORES:
+        delivery = Delivery(directory, tracker, say=print, alone=False)
+        assert any(delivery.step() is None for _ in range(2000)), tracker
+    stores = {name: store(directory.read_info()) for name, store in contents.STORES.items()}
+    lacking = [
+        (kind, name)
+        for kind, cells in contents.TABLE.items()
+        for name, cell in cells.items()
+        if cell.holds is not None and not cell.holds(stores[name])
+    ]
     assert lacking == []
 
 
