@@ -18,6 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from tests.support import secret_grammar
 from trackers.support.redaction import LineMask, mask, mask_argv, mask_source, mask_text
 
 LEAST_RECALL = 0.99
@@ -332,6 +333,7 @@ def secrets(seed: int = 1) -> Iterator[Secret]:
                                     {"env": [{"name": name.upper(), "value": value}]}, [option, value],
                                     [f"{option}={value}"]]  # fmt: skip
             yield Secret(context, json.dumps(parsed[PARSED.index(context)]), value)
+    yield from (Secret(*filled) for filled in secret_grammar.filled(seed, PER_CONTEXT // 3))
     random = Random(f"{seed} forms")
     for before, letters, count, behind in _forms():
         secret = made(random, count, letters)
@@ -665,9 +667,10 @@ def main(arguments: list[str]) -> int:
         return int(bool(unknown))
     count, left = missed(options.seed)
     values, wrong = wrongly_masked(options.seed)
+    contexts = len(CONTEXTS) + len(PARSED) + len(secret_grammar.CONTEXTS.strip().splitlines())
     recall, false = 1 - len(left) / count, len(wrong) / values
     print(f"secrets masked: {count - len(left):,} of {count:,}, recall {recall:.2%} (at least {LEAST_RECALL:.0%}); "
-          f"{len(CONTEXTS) + len(PARSED)} contexts, {len(list(_forms()))} vendors' forms")  # fmt: skip
+          f"{contexts} contexts, {len(list(_forms()))} vendors' forms")  # fmt: skip
     print(f"harmless values masked: {len(wrong):,} of {values:,}, {false:.2%} (at most {MOST_FALSE_MASKS:.1%})")
     if options.list:
         for secret, text in left:

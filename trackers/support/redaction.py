@@ -15,7 +15,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trackers.support import secret_patterns
-from trackers.support.secret_contexts import COMMANDS, CONTEXTS, QUERY, SPANNING, Context, names_next
+from trackers.support.secret_contexts import (
+    BESIDE,
+    COMMANDS,
+    CONTEXTS,
+    INSERT,
+    NEAR,
+    QUERY,
+    SPANNING,
+    Columns,
+    Context,
+    columns,
+    in_columns,
+    in_values,
+    is_near,
+    names_next,
+)
 from trackers.support.secret_names import Secrecy, is_of_secrets, meaning, names_in
 from trackers.support.secret_values import MASK as MASK
 from trackers.support.secret_values import is_mark, is_secret, refers
@@ -41,7 +56,7 @@ _PASSES = 4
 """Maximum number of passes over one line."""
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,80}-----|Private-MAC:[^\n]{0,200}")
 _URL_LOGIN = re.compile(
-    r"""(://[^/\s:@"'<>]{0,200}):(?!\d{1,5}(?:[/?#\s"']|$))([^\s"'<>]{1,400})@(?=[\w\[][\w.\-\]:]{0,253}(?:[/?#,\s"')]|$))"""
+    r"""(://[^/\s:"'<>]{0,200}):(?!\d{1,5}(?:[/?#\s"']|$))([^\s"'<>]{1,400})@(?=[\w\[][\w.\-\]:]{0,253}(?:[/?#,\s"')]|$))"""
 )
 _URL_TOKEN = re.compile(r"""(https?://)(?!git@)([^/\s:@"'<>?#]{4,1000})@""")
 _VARIABLE = re.compile(r"-{0,2}[\w.\-/]{1,200}")
@@ -85,11 +100,18 @@ def mask_text(text: str) -> str:
 
 def mask_source(text: str) -> str:
     """Text such as a patch, a command or a message, with known forms masked, and what a secret's name is given."""
+    return _mask(text, None)[0]
+
+
+def _mask(text: str, table: Columns | None) -> tuple[str, Columns | None]:
+    """A text that begins in a table, masked, and the table that it ends in."""
     text = mask_text(text)
     places = _telling(text)
     if not places:
-        return text
+        return (text, None) if table is None else _rows(text, table)
     spanned = _until_same(SPANNING, text)
+    if "values" in text or "VALUES" in text:
+        spanned = INSERT.sub(in_values, spanned)
     if spanned != text:
         text, places = spanned, _telling(spanned)
     parts, position = [], 0
@@ -97,9 +119,29 @@ def mask_source(text: str) -> str:
         if place >= position:
             begin, end = text.rfind("\n", position, place) + 1, text.find("\n", place)
             begin, end = max(begin, position), len(text) if end < 0 else end
-            parts += [text[position:begin], _until_same(CONTEXTS, text[begin:end])]
+            parts += [text[position:begin], _beside(_until_same(CONTEXTS, text[begin:end]))]
             position = end
-    return "".join([*parts, text[position:]])
+    return _rows("".join([*parts, text[position:]]), table)
+
+
+def _near(text: str, place: int, name: str) -> tuple[int, int]:
+    """Where in the rest of a line what looks like a secret stands, behind its name."""
+    begin = place + len(name)
+    end = min(len(text), begin + 200)
+    for match in NEAR.finditer(text, begin, end):
+        if (match.end() < end or end == len(text)) and is_near(name, match[0]):
+            return match.span()
+    return 0, 0
+
+
+def _rows(text: str, table: Columns | None) -> tuple[str, Columns | None]:
+    """A text with the columns of its tables masked that have a secret's name."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        row = in_columns(line, table) if table else None
+        lines[number] = line if row is None else row
+        table = table if row is not None else columns(line)
+    return "\n".join(lines), table
 
 
 def _telling(text: str) -> list[int]:
@@ -129,6 +171,22 @@ def _until_same(contexts: Sequence[Context], text: str) -> str:
     return text
 
 
+def _beside(text: str) -> str:
+    """A line, with what stands beside a secret's name and looks like one masked, whatever is between them."""
+    parts, position = [], 0
+    small = _small(text)
+    contexts = [context for context in BESIDE if any(hint in small for hint in context.hints)]
+    for place, name in sorted({(place, name) for place, name in names_in(text, small) if meaning(name)}):
+        if place < position:
+            continue
+        found = [match for _, pattern, decides in contexts if (match := pattern.match(text, place)) and decides(match)]
+        begin, end = found[0].span("value") if found else _near(text, place, name)
+        if begin < end:
+            parts += [text[position:begin], MASK]
+            position = end
+    return "".join([*parts, text[position:]])
+
+
 class LineMask:
     """Masks text that comes line by line, as :func:`mask_source` does whole; a private key may span lines, a name and
     its value two."""
@@ -136,15 +194,17 @@ class LineMask:
     def __init__(self) -> None:
         self._lines_of_key = 0
         self._named = ""
+        self._table: Columns | None = None
 
     def lines(self, texts: Sequence[str]) -> list[str]:
         """Lines that follow each other, masked; quicker than one by one."""
         whole = "\n".join(texts)
         if texts and not self._lines_of_key and "-----BEGIN" not in whole and "PuTTY" not in whole:
-            masked = self._after(self._named, whole).split("\n")
-            if len(masked) == len(texts):
-                self._named = names_next(texts[-1])
-                return masked
+            masked, table = self._after(self._named, whole)
+            lines = masked.split("\n")
+            if len(lines) == len(texts):
+                self._named, self._table = names_next(texts[-1]), table
+                return lines
         return [self.line(text) for text in texts]
 
     def line(self, text: str) -> str:
@@ -160,12 +220,14 @@ class LineMask:
         named, self._named = self._named, names_next(text)
         if named and not self._named and text[:1].isspace() and named.count("\n") < 3:
             self._named = f"{named}\n{text[:400]}"  # the value may stand below: name:, type: string, value: …
-        return self._after(named, text)
+        masked, self._table = self._after(named, text)
+        return masked
 
-    @staticmethod
-    def _after(named: str, text: str) -> str:
-        masked = mask_source(f"{named}\n{text}" if named else text)
-        return masked.split("\n", named.count("\n") + 1)[-1] if named else masked
+    def _after(self, named: str, text: str) -> tuple[str, Columns | None]:
+        if not named:
+            return _mask(text, self._table)
+        masked = mask_source(f"{named}\n{text}").split("\n", named.count("\n") + 1)[-1]
+        return _rows(masked, self._table)
 
 
 KEY_LINES = 200

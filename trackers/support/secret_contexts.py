@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from trackers.support.secret_names import Secrecy, meaning, split, word_set
+from trackers.support.secret_names import Secrecy, is_of_secrets, meaning, split, word_set
 from trackers.support.secret_values import (
     MASK,
     is_mark,
@@ -62,6 +62,43 @@ _WORD = re.compile(r"\w")
 _WORD_AFTER = re.compile(r" [a-z]{2,20}[ ,.]")
 _ARGUMENT = re.compile(r"[A-Za-z_]\w{0,80}=(?=[^=\s])")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w{0,100}")
+_NUMBERED = re.compile(
+    r"[A-Za-z]{1,30}[_\-]?\d{1,4}(?:[a-z]{1,2}|[_\-.]\d{1,4})?|\d{1,8}(?:[.\-_:xX/]\d{1,8}){0,6}[A-Za-z]{0,3}"
+)
+"""A word with a number, a date, a size: layer12, 2024-01-01, 640x480."""
+_SIGNED = re.compile(r"[A-Za-z0-9][!@#$%^&*?~+][A-Za-z0-9]|[A-Za-z0-9]{3,}[!#$^&*?~]")
+_SAID_OF = ("ed", "ing", "able", "ible", "ally", "tive", "based", "itive", "less", "ful")
+"""Ends of words that say something of a password."""
+_MODULES = word_set(
+    "torch np numpy jax jnp tf tensorflow typing t pd pandas types datetime pathlib collections abc enum re os sys "
+    "json logging functools itertools asyncio threading pydantic transformers datasets tokenizers pl lightning nn "
+    "optax flax haiku hydra omegaconf wandb mlflow trackio requests httpx aiohttp flask django fastapi sqlalchemy "
+    "builtins ast dataclasses io math random string subprocess time uuid java javax com org net android kotlin scala "
+    "std core"
+)
+"""Modules and packages, whose attributes are types and functions."""
+_LAST = re.compile(r"[ \t]{0,8}(?:\*/|-->|[.!]|\)|)[ \t]{0,8}$")
+"""What may stand behind the last word of a line or a comment."""
+_BLOCK = re.compile(r"[ \t]{0,80}(?:-[ ])?[\"']?([^\W\d][\w.\-]{0,80})[\"']?:[ \t]{0,8}")
+_ITEM = re.compile(
+    r"([ \t]{0,80}-[ ]{1,8}[\"']?)([^\s\"':,#\[{][^\s\"'#]{0,4000})([\"']?[ \t]{0,8}(?:#[^\n]{0,400})?\r?)"
+)
+_KEYWORDS = word_set("await not lambda new yield return typeof if")
+_GIVEN = re.compile(r"[A-Za-z_][\w.]{0,80}\s?(?:[,})\]]|$)")
+_CALLED = re.compile(r"([\w.]{1,80})!?\(\s{0,100}$")
+_HEAD = re.compile(r"[^\W\d][\w .\-/]{0,60}")
+_MIXTURE = re.compile(r"[A-Za-z](?=\d)|\d(?=[A-Za-z])")
+_OF_TOKENS = re.compile("tokens?|keys?")
+_SETTERS = word_set(
+    "set setdefault setenv putenv put get getenv getattr setattr add define environ env header headers property "
+    "string option config credential credentials basic auth login pop param secret password update insert append key"
+)
+"""Functions that take a name and its value."""
+_WRAPPERS = word_set(
+    "from string str bytes secretstr secretbytes secret some new of field literal password quote quoted encode trim "
+    "strip b64encode unquote raw fromstring newstring tostring ptr value asis sensitive securestring securestr"
+)
+"""Functions that make of a text a text."""
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w{0,100}(?:\.[A-Za-z_]\w{0,100}){1,20}")
 _CALL = re.compile(
     r"[A-Za-z_][\w.]{0,100}[(\[]|(?:await|not|lambda|new|yield|return|typeof|if|None|True|False)\b|[frbu]{0,2}[\"'`]"
@@ -82,11 +119,17 @@ def _always(match: re.Match[str]) -> bool:
 
 
 def _of_header(match: re.Match[str]) -> bool:
-    return _always(match) and not is_release(match["value"]) and not _is_code(match["value"])
+    value = match["value"]
+    if match[0][: match.start("value") - match.start()].rstrip(" ")[-2:] in ('":', "':") and _GIVEN.match(value):
+        return False  # of code: {"x-api-key": key}
+    return _always(match) and not is_release(value) and not _is_code(value)
 
 
 def _of_assignment(match: re.Match[str]) -> bool:
     """name: type = "value"; what is the type may be the name: $env:NAME = "value". What is compared may be any text."""
+    opened = match.string[match.end("type") if match["type"] else match.end("name") : match.start("quote")]
+    if opened.rstrip(" bfr")[-2:] in (" (", "=(", ":(") and match.string[match.end() :].lstrip()[:1] == ",":
+        return False  # a pair, of which this is the first
     if _COMPARED.match(match.string, match.end("name")) and meaning(match["name"]) is not Secrecy.PASSWORD:
         return _by_name(match) and looks_made(match["value"])
     return _by_name(match) or (bool(match["type"]) and is_secret(match["type"].strip(), match["value"]))
@@ -99,7 +142,11 @@ def _of_list(match: re.Match[str]) -> bool:
 def _of_pair(match: re.Match[str]) -> bool:
     """("name", "value"), or name: NAME and value: value, not two names."""
     name, value = match["name"], match["value"]
-    if value.startswith("--") or _is_code(value) or meaning(value):
+    called = _CALLED.search(match.string, max(0, match.start() - 90), match.start("name") - 1)
+    shaped = looks_made(value) or _is_mixed(value)
+    if called is not None and not _SETTERS.intersection(split(called[1])) and not shaped:
+        return False
+    if value.startswith("--") or _is_code(value) or (meaning(value) and (value.islower() or value.isupper())):
         return False
     return is_secret(name, value) and ((name != "token" and value[0] != "-") or looks_made(value))
 
@@ -134,7 +181,8 @@ def _of_shell(match: re.Match[str]) -> bool:
     argument = before in ("(", ",") and after in (",", ")", "")
     if (indented or argument) and not name.isupper():  # login(token=hub_token), also with arguments of a line each
         return _is_chosen(name, value) or not _is_name(value) or looks_made(value)
-    return not _is_attribute(name, value) and not _is_variable(value)
+    coded = text.rstrip()[-1:] in tuple(",()[]{}:;")
+    return not _is_attribute(name, value, said=False) and not (coded and (_is_variable(value) or value in _KEYWORDS))
 
 
 def _of_line(match: re.Match[str]) -> bool:
@@ -152,14 +200,16 @@ def _of_line(match: re.Match[str]) -> bool:
         return False
     if spaced:
         return _is_phrase(name, value)
-    if (bare != value or match["quote"]) and _is_name(bare):  # an argument or a dict's item, whose value is a variable
+    given = match["quote"] and (meaning(bare) or "." in bare or " " in separator.rstrip())
+    if (bare != value or given) and _is_name(bare):  # an argument or a dict's item, whose value is a variable
         return _is_chosen(name, bare) and not _is_attribute(name, bare) and not _is_type(name, bare)
-    if _is_attribute(name, bare) or (bare == name.rpartition(".")[2] and ":" not in separator):
+    code = separator != "=" and not (":" in separator and bare == value)
+    if _is_attribute(name, bare, code) or (bare == name.rpartition(".")[2] and ":" not in separator):
         return False
     if _IDENTIFIER.fullmatch(bare) and not any(map(str.isdigit, bare)):
         # Of code, "token = line" is a variable; what people choose as a password may be a word.
         said = password or ":" in separator or separator.strip() == separator or not bare[1:].islower()
-        return said and not _is_variable(bare) and not _is_type(name, bare)
+        return said and not (code and _is_variable(bare)) and not _is_type(name, bare)
     return True
 
 
@@ -174,7 +224,7 @@ def _of_option(match: re.Match[str]) -> bool:
         return False
     if value.startswith(("|", "&", ">", "\\", "2>", "(")) or value[-1] == ":" or "=" in value[:-2]:
         return False
-    return not _is_attribute(name, value) and (not value.startswith("-") or looks_made(value))
+    return not _is_attribute(name, value, said=False) and (not value.startswith("-") or looks_made(value))
 
 
 def _of_flow(match: re.Match[str]) -> bool:
@@ -193,23 +243,91 @@ def _of_sentence(match: re.Match[str]) -> bool:
     name = "_".join(match["what"].lower().split())
     if not is_secret(name, value) or value.lower() in _SENTENCE or _is_code(value) or is_template(value):
         return False
-    if _is_attribute(name, value) or _is_type(name, value) or _ARGUMENT.match(value):
+    if _is_attribute(name, value, said=False) or _is_type(name, value) or _ARGUMENT.match(value):
+        return False
+    of = "_".join((match["before"] or "").lower().split()[-1:])  # the eos token
+    if of and meaning(name) and not meaning(f"{of}_{name}") and _OF_TOKENS.fullmatch(name):
         return False
     mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value)) and len(value) > 5
+    if match["whose"] and not verb:  # for whom it is
+        return looks_made(value) and not match["quote"]
     if not verb:
-        if match["whose"]:  # for whom it is
-            return looks_made(value) and not match["quote"]
         if match["quote"] and name not in ("token", "secret", "bearer"):
             return True
         return looks_made(value) or (mixed and meaning(name) is Secrecy.PASSWORD)
     if mixed or looks_made(value):
         return True
-    last = text[match.end() :].strip(" \t.,;:!?)*_'\"`|") == ""
+    last, said = text[match.end() :].strip(" \t.,;:!?)*_'\"`|") == "", meaning(name) is Secrecy.PASSWORD
     if verb[-1] not in ":=->\u2192":
-        return name != "token" and (bool(match["quote"]) or (last and not value.islower()))
+        if name == "token" and not match["before"]:
+            return False
+        one = not value.isalpha() or said or len(value) > 20
+        return bool(match["quote"]) or (last and one and not value.endswith(_SAID_OF))
     if verb == "=" and _IDENTIFIER.fullmatch(value) and value.islower() and not match["before"]:
         return False
     return (name != "token" or match["before"] != "") and last and len(value) > 3 and not _is_number(name, value)
+
+
+class Columns(NamedTuple):
+    """What separates the columns of a table, and their names."""
+
+    separator: str
+    names: tuple[str, ...]
+
+
+def columns(line: str) -> Columns | None:
+    """The columns of a table whose head the line may be; None: none has a secret's name."""
+    block = _BLOCK.fullmatch(line)
+    if block is not None:
+        return Columns("-", (block[1],)) if is_of_secrets(block[1]) else None
+    for separator in ("|", "\t", ",", ";"):
+        cells = tuple(cell.strip(" \t\"'`*") for cell in line.strip().strip("|").split(separator, 60))
+        if 1 < len(cells) < 60 and all(map(_HEAD.fullmatch, cells)):
+            return Columns(separator, cells) if any(meaning(cell) >= Secrecy.SECRET for cell in cells) else None
+    return None
+
+
+def in_columns(line: str, table: Columns) -> str | None:
+    """A row of a table with what stands under secrets' names masked; None: the line is no row of it."""
+    separator, names = table
+    if separator == "-":
+        item = _ITEM.fullmatch(line)
+        if item is None or meaning(item[2]) or not is_secret(names[0], item[2]):
+            return line if item is not None else None
+        return f"{item[1]}{MASK}{item[3]}"
+    edge = "|" if separator == "|" else ""
+    bare = line.strip()
+    row = bare.removeprefix(edge).removesuffix(edge)
+    cells = row.split(separator, 60)
+    if len(cells) != len(names):
+        return None
+    for place, (cell, name) in enumerate(zip(cells, names, strict=True)):
+        value = cell.strip(" \t\"'`*")
+        if meaning(name) < Secrecy.SECRET or (_OF_TOKENS.fullmatch(name) and not looks_made(value)):
+            continue
+        if any(map(str.isalnum, value)) and is_secret(name, value):
+            cells[place] = cell.replace(value, MASK, 1)
+    return line.replace(row, separator.join(cells), 1)
+
+
+def in_values(match: re.Match[str]) -> str:
+    """An INSERT with what stands under secrets' names masked."""
+    names, values = match["names"].split(","), match["values"].split(",")
+    if len(names) == len(values):
+        for place, (name, value) in enumerate(zip(names, values, strict=True)):
+            bare, name = value.strip(" \t\n'\""), name.strip(" \t\n'\"`[]")
+            if bare != value.strip() and meaning(name) >= Secrecy.SECRET and is_secret(name, bare):
+                values[place] = value.replace(bare, MASK, 1)
+    return match[0].replace(match["values"], ",".join(values))
+
+
+def _of_words(match: re.Match[str]) -> bool:
+    """A line of two words, the first a password's name: one that no sentence begins with, or what looks like one."""
+    name, value = match["name"], match["value"]
+    if meaning(name) is not Secrecy.PASSWORD or value.lower() in _SENTENCE or not is_secret(name, value):
+        return False
+    said = name.lower() in ("password", "passwords", "pass", "passphrase", "passcode", "pwd")
+    return (_is_mixed(value) or looks_made(value)) if said else not _is_code(value)
 
 
 def _of_cell(match: re.Match[str]) -> bool:
@@ -224,6 +342,73 @@ def _of_query(match: re.Match[str]) -> bool:
     if name in _QUERY or name.endswith(("signature", "token")):
         return name not in ("code", "key", "auth") or looks_random(value)
     return _by_name(match)
+
+
+def _of_beside(match: re.Match[str]) -> bool:
+    """A name, and beside it what looks as machines or careful people make secrets, whatever stands between them."""
+    name, value, between, quoted = match["name"], match["value"], match["between"].strip(), match["quote"]
+    if meaning(name) is Secrecy.NOTHING or not is_secret(name, value):
+        return False
+    shaped = looks_made(value) or _is_mixed(value)
+    if match["call"]:
+        function = split(match["call"])[-1:]
+        known = not function or function[0] in _WRAPPERS
+        closed = match.string[match.end() :].lstrip("\\\"'`")[:1] == ")"
+        given = known and (shaped or (between != "" and closed))
+        return bool(quoted) and (given or (looks_made(value) and not meaning(value)))
+    if is_template(value) or split(value) == split(name.rpartition(".")[2]):
+        return False
+    if between == "," and not name.isupper() and "." not in name:
+        return bool(quoted) and looks_made(value)
+    if match["words"]:
+        return shaped and not _is_code(value) and not _ARGUMENT.match(value)
+    if not name.isascii() and between not in ("", ","):
+        return True
+    if quoted:
+        compared = between.endswith("==") or between.startswith("!=")
+        strong = between not in ("", ",") and not between.isalpha()
+        if compared and meaning(name) is not Secrecy.PASSWORD:
+            return shaped
+        return shaped or (strong and ("`" not in quoted or not _is_name(value)))
+    if _is_code(value) or _is_attribute(name, value, said=False) or _is_type(name, value) or _is_number(name, value):
+        return False
+    weak = between in ("", ",") or between.isalpha()
+    if _ARGUMENT.match(value) or value[0] in "-/.%":
+        return False
+    if _NUMBERED.fullmatch(value) and meaning(name) is not Secrecy.PASSWORD:
+        return value.isdigit() and len(value) > 7
+    if weak:
+        given = not _is_name(value) or (not value.islower() and any(map(str.isdigit, value)))
+        return between != "," and looks_made(value) and given
+    if between[-1] == ":" and _LAST.match(match.string, match.end()) and not _OF_TOKENS.fullmatch(name):
+        return value.lower() not in _SENTENCE and meaning(name) >= Secrecy.SECRET
+    if _is_name(value) and value.islower():
+        return looks_made(value)
+    return shaped or (value.isdigit() and len(value) > 7)
+
+
+def _of_default(match: re.Match[str]) -> bool:
+    """${NAME:-value}, and what other languages write so."""
+    return _by_name(match)
+
+
+def _of_other(match: re.Match[str]) -> bool:
+    """The value of an option beside that which has the name."""
+    return meaning(match["name"]) >= Secrecy.SECRET and _by_name(match)
+
+
+def _of_compared(match: re.Match[str]) -> bool:
+    """Of a comparison that begins with the value."""
+    shaped = looks_made(match["value"]) or _is_mixed(match["value"])
+    return _by_name(match) and (shaped or meaning(match["name"]) is Secrecy.PASSWORD)
+
+
+def _is_mixed(value: str) -> bool:
+    """Is it letters with digits or signs among them, and no word with a number, date, size or address?"""
+    if len(value) < 6 or " " in value or "/" in value or _NUMBERED.fullmatch(value) or is_release(value):
+        return False
+    letters, digits = sum(map(str.isalpha, value)), sum(map(str.isdigit, value))
+    return letters > 1 and (digits > 0 or _SIGNED.search(value) is not None)
 
 
 def _is_code(value: str) -> bool:
@@ -241,14 +426,18 @@ def _is_chosen(name: str, value: str) -> bool:
     return meaning(name) is Secrecy.PASSWORD and (value[:1].isupper() or any(map(str.isdigit, value)))
 
 
-def _is_attribute(name: str, value: str) -> bool:
-    """Is it an attribute of an object that code passes on? ``config.password`` is; ``Summer.Rain2026`` is none."""
+def _is_attribute(name: str, value: str, said: bool = True) -> bool:
+    """Is it an attribute of an object that code passes on? ``config.password`` is; ``Summer.Rain2026`` is none.
+
+    Args:
+        said: words with a dot between them are one, too, but a password's: it may be code.
+    """
     if not _ATTRIBUTE.fullmatch(value):
         return False
     *above, last = value.split(".")
-    if above[0] in _ROOTS or (not last[-1].isdigit() and meaning(last)):
+    if above[0] in _ROOTS or above[0] in _MODULES or (not last[-1].isdigit() and meaning(last)):
         return True
-    return meaning(name) is not Secrecy.PASSWORD and not any(map(str.isdigit, value))
+    return said and meaning(name) is not Secrecy.PASSWORD and not any(map(str.isdigit, value))
 
 
 def _is_variable(value: str) -> bool:
@@ -272,7 +461,9 @@ def _is_number(name: str, value: str) -> bool:
         return False
     if meaning(name) is Secrecy.PASSWORD or "secret" in name.lower():
         return len(value) < 4
-    return len(value) < 6 or "token" in name.lower()
+    if meaning(name) is Secrecy.SECRET and "." not in value:
+        return len(value) < (9 if name.lower() == "token" else 6)
+    return True
 
 
 def _is_phrase(name: str, value: str) -> bool:
@@ -286,11 +477,12 @@ def _is_phrase(name: str, value: str) -> bool:
 
 
 _SAID = (
-    r"(?:access|secret|private|auth|account|client|encryption|signing|license)[ _\-]key|api[ _\-]?key|client secret|"
-    r"seed phrase|password|passwd|passphrase|passcode|pwd|secret|token|credentials?|bearer"
+    r"[a-z]{2,20}[ _\-]key|api[ _\-]?key|(?:client|app|api|shared|webhook) secret|(?:seed|recovery) phrase|"
+    r"(?:recovery|backup) code|pass ?(?:word|phrase|code)|passwd|pwd|pw|secret|(?:access |auth |bearer |api )?token|"
+    r"credentials?|bearer"
 )
 _FRAGMENTS = {
-    "NAME": r"(?P<name>[A-Za-z_][\w.\-]{0,80})",
+    "NAME": r"(?P<name>[^\W\d][\w.\-]{0,80})",
     # Between quotes; one before a letter is part of the text: 'it's'.
     "QUOTED": r"""[a-zA-Z]{0,2}(?P<quote>\\?(?:"{3}|'{3}|["'`]))"""
     r"""(?P<value>(?:(?!(?P=quote)(?:\W|$))(?:\\[^\n]|[^\n\\])){1,4000})(?P=quote)""",
@@ -300,7 +492,7 @@ _FRAGMENTS = {
     "BAR": "[|\u2502\u2503]",
     "CELL": "[^|\u2502\u2503\\n`]",
     "NAMED": r"""(?:[nN]ame|[kK]ey|[pP]arameterKey|[vV]ariable|[fF]ield)["']?\s{0,4}[:=]\s{0,4}["']?""",
-    "VALUED": r"""["']?(?:[a-z]{1,12}V|[vV]|[pP]arameterV)al(?:ue)?["']?\s{0,4}[:=][ \t]{0,4}""",
+    "VALUED": r"""["']?(?:(?:[a-z]{1,12}V|[vV]|[pP]arameterV)al(?:ue)?|content)["']?\s{0,4}[:=][ \t]{0,4}""",
     "SAID": _SAID,
 }
 _FRAGMENT = re.compile("~([A-Z]+)~")
@@ -315,7 +507,7 @@ CONTEXTS = (
     # name = "value", "name": "value", name == "value", name = Secret("value"), in whatever language.
     Context(("=", ":"), _in(
         r"""(?<![\w.])(?<!\w-)-{0,2}\\?["'`]?~NAME~\\?["'`]?\]?(?:\[\d{0,6}\])?\s{0,8}""",
-        r"""(?::\s{0,8}(?P<type>[\w\[\]. |]{0,60}))?(?:=>|:=|[=!]==?|[?+]?=|:)\s{0,8}""",
+        r"""(?::\s{0,8}(?P<type>[\w\[\]. |,]{0,60}))?(?:=>|:=|[=!]==?|[?+]?=|:)\s{0,8}""",
         r"(?:(?:(?:SecretStr|Secret|Field|str|bytes|String|Some|Literal|Password)?\(\s{0,100}(?:default=)?)",
         r"|[\w.]{1,60}\(\s{0,100}default(?:_factory=lambda:\s?|=))?~QUOTED~",
     ), _of_assignment),
@@ -341,7 +533,7 @@ CONTEXTS = (
     Context((" '", ' "'), _in(r"""(?<![\w.\-"'`])~NAME~[ ]~QUOTED~"""), _of_quoted),
     # <name>value</name>, <string name="name">value</string>
     Context(("</",), _in(
-        r"<(?:[\w\-]{1,20}:)?~NAME~(?:\s[^<>\n]{0,200})?>\s{0,20}(?P<value>[^<>\s][^<>]{0,4000}?)\s{0,20}</",
+        r"<(?:[\w\-]{1,20}:)?~NAME~(?:\s[^<>\n]{0,200})?>\s{0,20}(?:<!\[CDATA\[)?(?P<value>[^<>\s][^<>]{0,4000}?)(?:\]\]>)?\s{0,20}</",
     ), _by_name),
     Context(("</",), _in(
         r"""\b(?:name|key|id)=["']~NAME~["'][^<>\n]{0,200}>(?P<value>[^<>\s][^<>\n]{0,4000})</""",
@@ -361,7 +553,7 @@ CONTEXTS = (
     ), _of_line),
     # NAME=value; without spaces, as in a shell or a connection string.
     Context(("=",), _in(
-        r"(?<![\w.])(?:\$env:|-{1,2}[\w\-]{1,40}=(?=[A-Za-z_][\w.\-]{0,80}=[^=\s])|-{1,2})?",
+        r"(?<![\w.])(?:\$env:|-D(?=[A-Za-z_])|-{1,2}[\w\-]{1,40}=(?=[A-Za-z_][\w.\-]{0,80}=[^=\s])|-{1,2})?",
         r"""~NAME~=(?P<value>[^\s"'`;,&()\[\]{}<>|]{1,4000})""",
     ), _of_shell),
     # ENV NAME value, pip config set name value
@@ -376,9 +568,10 @@ CONTEXTS = (
     Context((" ",), _in(
         r"~BEGIN~(?P<name>[a-z]\w{0,40}(?:\.[\w\-]{1,40}){2,12})[ ](?P<value>[^\s=:]{1,4000})~END~",
     ), _by_name),
-    Context(("requirepass", "masterauth"), _in(
-        r"~BEGIN~(?P<name>requirepass|masterauth)[ \t]{1,8}(?P<value>\S{1,400})",
-    ), _by_name),
+    # bindpw value
+    Context(("pw", "pass", "pwd"), _in(
+        r"""~BEGIN~~NAME~[ \t]{1,80}(?P<quote>["']?)(?P<value>[^\s=:"']{3,400})(?P=quote)~END~""",
+    ), _of_words),
     # | name | value |
     Context(("|", "\u2502", "\u2503"), _in(
         r"~BEGIN~(?:~BAR~[ \t`*]{0,40}(?=[A-Za-z_])|(?=[\w.\-]{1,80}[ \t]{0,80}~BAR~))",
@@ -396,19 +589,35 @@ CONTEXTS = (
         r"""(?P<quote>["']?)(?P<value>(?<=["'])[^\n"']{1,4000}|(?!--)[^\s"'][^\s"'\])]{0,4000})(?P=quote)""",
     ), _of_option),
     Context(("/",), _in(r"""(?<![^\s])/~NAME~:(?P<value>[^\s"']{1,400})"""), _by_name),
+    # ${NAME:-value}, ${oc.env:NAME,value}
+    Context(("${",), _in(
+        r"""\$\{(?:[\w.]{1,20}:)?~NAME~(?::?[\-=+]|,|:)["']?(?P<value>[^\s{}"'$][^\n{}"']{0,400})["']?\}""",
+    ), _of_default),
+    # assertEqual(name, "value")
+    Context(("assert", "equal", "compare", "eq("), _in(
+        r"\b(?:assert\w{0,40}|\w{0,40}[eE]quals?|compare\w{0,40}|eq)!?\([ ]?~NAME~[ ]?,[ ]?~QUOTED~",
+    ), _by_name),
+    # "value" == name
+    Context(("==", "!="), _in(r"""~QUOTED~\s{0,8}[=!]==?\s{0,8}~NAME~"""), _of_compared),
     # Your API key: value. The password is "value".
     Context((" ",), _in(
         r"(?<![\w.\-/$])(?P<before>(?:[a-z]{1,20}[ ]){0,2}?)(?P<what>~SAID~)(?![\w/\-])[*`]{0,3}",
-        r"(?P<whose>[ ](?:for|of)[ ][^\n:=]{1,60}?)?(?:[ ](?:provided|given|used|received|found|created)(?=:))?",
-        r"(?P<verb>[ ]{0,3}[:=]|[ ](?:is|was|to)[ ]?:?|[ ](?:[-=]?>|\u2192|-)|)\*{0,2}[ \t]{1,8}\*{0,2}",
+        r"(?P<whose>[ ](?:for|of)[ ][^\n:=]{1,60}?(?=[ ]{0,3}[:=]|[ ]is[ ]|[ ]\S{12}))?",
+        r"(?:[ ](?:provided|given|used|received|found|created)(?=:))?",
+        r"(?P<verb>[ ]{0,3}[:=]|[ ](?:is|was|to|ist|es|est|\u00e8|\u00e9)[ ]?:?|[ ](?:[-=]?>|\u2192|-)|)",
+        r"\*{0,2}[ \t]{1,8}\*{0,2}",
         r"""(?P<quote>[`"']?)(?P<value>(?<=[`"'])[^\n"'`]{1,400}|[^\s"'`<]{3,400})(?P=quote)""",
         flags=re.IGNORECASE,
     ), _of_sentence),
     # auth=("user", "value"), HTTPBasicAuth("user", "value"), smtp.login("user", "value")
     Context(("auth", "login", "credential"), _in(
         r"(?:\bauth\s?[=:]\s?|BasicAuth|DigestAuth|ProxyAuth|Credentials?|\.login)[(\[]\s{0,8}",
-        r"""[a-zA-Z]?["'][^"'\n]{0,200}["']\s{0,8},\s{0,8}~QUOTED~""",
+        r"""(?:[a-zA-Z]?["'][^"'\n]{0,200}["']|[\w.\[\]]{1,80})\s{0,8},\s{0,8}~QUOTED~(?=\s{0,8}[,)\]])""",
     ), _always),
+    Context(("<<<",), _in(r"~NAME~[ ]?<<<[ ]?~WORD~"), _by_name),
+    Context(("\", \"--", "', '--", "[\"--", "['--"), _in(r"""["']-{1,2}~NAME~["'],[ ]?~QUOTED~"""), _by_name),
+    Context(("twine", "pip "), _in(r"\btwine\b[^\n]{0,200}?[ ]-p[ ]~WORD~"), _always),
+    Context(("authtoken",), _in(r"authtoken[ ]~WORD~"), _always),
     Context(("<<<",), _in(
         r"(?:login|token|password|passwd|secret)\b[^\n]{0,200}?<<<[ ]?~WORD~",
     ), _always),
@@ -429,10 +638,11 @@ CONTEXTS = (
     ), _of_cell),
     # Of SQL, PowerShell and HTML.
     Context(("identified", "password '", "secret '", "securestring"), _in(
-        r"\b(?:identified[ ](?:with[ ]\w{1,40}[ ])?by|password|secret|ConvertTo-SecureString(?:[ ]-String)?)[ ]",
+        r"\b(?:identified\s(?:with\s\w{1,40}\s)?by|password|secret|ConvertTo-SecureString(?:[ ]-String)?)[ ]",
         r"""(?P<quote>['"])(?P<value>[^'"\n]{1,400})(?P=quote)""",
         flags=re.IGNORECASE,
     ), _always),
+    Context(("identified",), _in(r"(?i:\bidentified\sby\s)(?P<value>[^\s'\";<]{1,400})"), _always),
     Context(("password",), _in(r"""\btype=["']password["'][^<>\n]{0,200}?\bvalue=~QUOTED~"""), _always),
     # Programs' own options.
     Context(("login",), _in(
@@ -482,7 +692,8 @@ CONTEXTS = (
     ), _always),
     Context(("echo", "printf"), _in(
         r"""\b(?:echo|printf)[ ](?:-n[ ])?(?P<quote>["']?)(?P<value>[^\s"'|]{3,400})(?P=quote)[ ]?\|[ ]?""",
-        r"(?:sudo[ ]-S|[^\n|]{0,200}(?:--password-stdin|--with-token|--stdin|-pass[ ]stdin)|chpasswd|kinit)",
+        r"(?:sudo[ ]-S|[^\n|]{0,200}(?:--password-stdin|--with-token|--stdin|-pass[ ]stdin|--data-file=-|secrets?[ ])",
+        r"|chpasswd|kinit)",
     ), _always),
     Context(("pass:",), _in(
         r"""[ \t]-(?:pass|passin|passout|k)[ \t]{1,8}["']?pass:(?P<value>[^\s"']{1,400})""",
@@ -497,6 +708,45 @@ CONTEXTS = (
 )  # fmt: skip
 """Those of a line."""
 
+INSERT = re.compile(r"\((?P<names>[^()\n]{1,2000})\)\s{0,80}(?i:values)\s{0,80}\((?P<values>[^()\n]{1,4000})\)")
+
+NEAR = re.compile(r"""[^\s"'`<>,;&|(){}\[\]=:\\]{8,400}=*""")
+"""What may be a secret in the rest of a line, behind its name."""
+
+
+def is_near(name: str, value: str) -> bool:
+    """Does a text further on in the line of a secret's name look as a machine makes secrets?"""
+    mixed = value.isalnum() and len(_MIXTURE.findall(value)) > 2 and not _OF_TOKENS.fullmatch(name)
+    drawn = mixed or looks_random(value)
+    known = meaning(name) >= Secrecy.SECRET and drawn and is_secret(name, value)
+    return known and not is_template(value) and "@" not in value and "/" not in value
+
+
+BESIDE = (
+    # name = { value = "value" }
+    Context(("{",), _in(
+        r"""~NAME~["']?\s{0,4}[:=]?\s{0,4}\{\s{0,8}["']?(?:value|default)["']?\s{0,4}[:=]\s{0,4}~QUOTED~""",
+    ), _by_name),
+    # --name name --value value
+    Context((" -",), _in(
+        r"""~NAME~["']?[ ][^\n]{0,120}?-{1,2}(?:(?:secret|string)-?(?:value|string)|secret|value|val|body|data|b|v)""",
+        r"""[ =](?P<quote>["']?)(?P<value>(?<=["'])[^\n"']{1,4000}|[^\s"'\-][^\s"']{2,4000})(?P=quote)""",
+    ), _of_other),
+    Context(("",), _in(
+        r"""~NAME~\\?(?:["'`\])*}>]|&quot;){0,4}(?:\[\d{0,6}\])?""",
+        r"""(?:[ ]?\([^()\n]{1,40}\)(?=[ ]?[:=])|[ ]?\{[^{}\n]{0,40}\}(?=[ ]?=)""",
+        r"""|[ ](?:for|of)[ ][^\n:="'`]{1,40}(?=:))?""",
+        r"(?P<words>(?:[ ][a-z]{2,12}){1,3}(?=[ ]?:[ ]))?",
+        r"(?P<between>[ \t]{0,8}[:=?|~<>!+\-]{0,2}[:=>\uff1a\u2192][ \t]{0,8}",
+        r"|[ \t]{1,8}(?:is|was|as|ist|es|est|\u00e8|\u00e9)[ ]|[ \t]{1,8}|[ \t]{0,8},[ \t]{0,8}|(?=\())",
+        r"""(?P<call>(?:&?(?:new[ ])?[A-Za-z_][\w.:]{0,60}!?)?\([ \t]{0,8})?""",
+        r"""(?P<quote>[a-zA-Z@]{0,2}\\?(?:["'`]{1,3}|\*{1,2}(?!\*)["'`]?)|&quot;|)""",
+        r"""(?P<value>(?<=["'`;])[^\n"'`]{3,4000}?(?=\\?["'`]|&quot;)|(?<=\*)[^\n*]{3,400}(?=\*)|[^\s"'`<>,;&|(){}\[\]\\=:]""",
+        r"""[^\s"'`<>,;&|(){}\[\]\\]{2,4000})""",
+    ), _of_beside),
+)  # fmt: skip
+"""What begins with a name, and has a value behind it, whatever stands between them."""
+
 SPANNING = (
     # ("name", "value"), setdefault("NAME", "value"), environ.get("NAME", "value")
     *(
@@ -508,10 +758,14 @@ SPANNING = (
     ),
     # add_argument("--name", default="value")
     Context(("default",), _in(r"""["']-{1,2}~NAME~["'][^()]{0,300}?\bdefault\s?=\s?~QUOTED~"""), _by_name),
+    # name = """, and the value below
+    Context(("\"\"\"", "'''"), _in(
+        r"""(?<![\w.\-])~NAME~\s?[=:]\s?(?:"{3}|'{3})\r?\n[ \t]{0,80}(?P<value>[^\s"'][^\n"']{2,4000})""",
+    ), _by_name),
     # name = (, and the value below
     Context(("(",), _in(r"(?<![\w.\-])~NAME~\s?[=:]\s?\(\s{1,100}~QUOTED~"), _by_name),
     # name: NAME, value: value; also in JSON, XML and over two lines
-    Context(("val",), _in(
+    Context(("val", "content"), _in(
         r"""\b~NAMED~~NAME~["']?[ \t,;]{0,8}""",
         r"""\r?\n?[ \t+\-]{0,100}(?:[\w"']{1,40}\s{0,4}[:=]\s{0,4}[\w"']{1,40},?[ \t]{0,8})??\r?\n?[ \t+\-]{0,100}""",
         r"""~VALUED~(?P<quote>["']?)(?P<value>[^\s"',;{}\[\]<>][^\n"'<>,;}]{0,4000}?)""",
@@ -563,6 +817,7 @@ _NAME_OF_NEXT = re.compile(
     r"""(?:(?:\b(?:name|key|Name|Key)["']?[ ]{0,4}[:=][ ]{0,4}["']?|<(?:name|key)>)"""
     r"""(?P<name>[A-Za-z_][\w.\-]{0,80})(?:["']?,?|</(?:name|key)>)"""
     r"""|["']?(?P<block>[A-Za-z_][\w.\-]{0,80})["']?:(?:[ ]{1,8}(?:[|>][+\-]?|\{))?"""
+    r"""|(?P<text>[A-Za-z_][\w.\-]{0,80})[ ]?[=:][ ]?(?:"{3}|'{3})"""
     r"""|\bvariable[ ]{1,8}["'](?P<variable>[A-Za-z_][\w.\-]{0,80})["'][ ]{0,8}\{)[ ]{0,8}\r?$"""
 )
 
@@ -572,4 +827,5 @@ def names_next(line: str) -> str:
     if line.rstrip()[-1:] not in tuple(":|>-+,\"'{") and "name" not in line.lower():
         return ""
     found = _NAME_OF_NEXT.search(line[-200:])
-    return line[-2000:] if found is not None and meaning(found["name"] or found["block"] or found["variable"]) else ""
+    name = next(filter(None, found.groups()), "") if found is not None else ""
+    return line[-2000:] if name and meaning(name) else ""

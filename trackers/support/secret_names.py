@@ -35,45 +35,77 @@ def word_set(text: str) -> frozenset[str]:
 
 
 _PASSWORDS = word_set(
-    "password passwords passwd passphrase passcode pwd pswd passwort sshpass askpass pgpass requirepass masterauth "
-    "mnemonic"
-)
+    "password passwords passwd passphrase passcode pwd pswd psswd paswd pswrd sshpass askpass pgpass requirepass "
+    "masterauth mnemonic psword pssword passwrd paswrd pasword psswrd passwort passwörter kennwort contraseña "
+    "contrasena clave senha parola wachtwoord lösenord losenord hasło haslo heslo jelszo şifre sifre salasana mdp "
+    "motdepasse пароль 密码 密碼 口令 パスワード 暗証番号 비밀번호 비번 암호 패스워드"
+) | {
+    f"{whose}{what}"
+    for whose in word_set(
+        "bind root user admin db mysql sql pg postgres redis mongo smtp mail email ftp ssh login vault ldap key store "
+        "trust keystore proxy http wifi sudo become"
+    )
+    for what in ("pw", "pass", "pwd")
+}
 _PASSWORDS_LAST = word_set("pw psk pswd")
 """Words that are a password's as a name's last one alone: "pw" is pointwise, too."""
-_PASSWORD_ENDS = ("password", "passwd", "passphrase", "passcode")
+_PASSWORD_ENDS = ("password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "密码", "密碼", "パスワード")
 _SECRETS = word_set(
     "secret secrets credential credentials creds cred apikey apikeys authtoken authkey accesstoken refreshtoken "
     "bearertoken apitoken apisecret idtoken bottoken usertoken apptoken sessiontoken hubtoken clientsecret appsecret "
     "secretkey secretid accesskey privatekey privkey sharedkey masterkey encryptionkey signingkey sshkey bearer jwt "
-    "cookie cookies authorization totp otp webhook webhooks keytab sastoken connectionstring connstr"
+    "cookie cookies authorization totp otp webhook webhooks keytab sastoken connectionstring connstr geheimnis "
+    "secreto секрет токен 密钥 密鑰 秘钥 令牌 トークン 秘密鍵 토큰"
 )
 _SECRET_ENDS = ("apikey", "secret", "secretkey", "accesskey", "privatekey")
 _HOOKS = word_set("webhook webhooks hook")
+_VENDORS = word_set(
+    "hub hf huggingface github gh gitlab bitbucket gitea npm pypi vault consul nomad slack discord telegram wandb "
+    "comet neptune mlflow clearml swanlab trackio databricks azure aws gcp openai anthropic kube k8s docker jira "
+    "notion replicate modal runpod vast ngc nvidia kaggle roboflow cloudflare cf heroku netlify vercel circle "
+    "circleci travis codecov coveralls snyk sonar sentry dd datadog newrelic grafana influx influxdb pagerduty twilio "
+    "stripe paypal shopify mapbox ngrok tailscale digitalocean linode hetzner pulumi tfe artifactory nexus jfrog "
+    "conda anaconda quay prefect dagster airflow langsmith langfuse cohere mistral groq pinecone qdrant weaviate "
+    "zilliz supabase neon planetscale mongodb redis upstash anyscale tavily serper deepseek openrouter xai gemini "
+    "sendgrid mailgun mailchimp postmark brevo elevenlabs deepgram assemblyai fireworks perplexity voyage jina exa "
+    "firebase algolia mixpanel amplitude rollbar bugsnag honeycomb opsgenie trello linear airtable square braintree "
+    "plaid coinbase binance okta auth0 fastly vultr railway nuget rubygems snowflake labelbox google alchemy infura "
+    "etherscan dropbox figma asana zendesk intercom hubspot typeform contentful sanity firecrawl apify helicone "
+    "braintrust portkey litellm cerebras sambanova dashscope zhipu moonshot minimax baidu tencent alibaba aliyun oss "
+    "cos minio s3 r2 b2 backblaze wasabi"
+)
 _PAIRS = frozenset(
     {(first, second) for first in ("api", "access", "secret", "private", "auth", "authentication", "authorization")
      for second in ("key", "keys", "tokens", "secret")}
     | {(first, "key") for first in (
         "account", "shared", "storage", "encryption", "decryption", "signing", "ssh", "subscription", "master", "hmac",
-        "fernet", "wandb", "openai", "anthropic", "azure", "aws", "stripe", "tavily", "serper", "cohere", "mistral",
-        "groq", "replicate", "pinecone", "kaggle", "langfuse", "langsmith", "runpod", "deepseek", "openrouter", "xai",
-        "gemini", "clearml", "swanlab", "datadog", "sendgrid", "twilio")}
+        "fernet", "aes", "rsa", "ecdsa", "ed25519", "gpg", "pgp", "wireguard", "wg", "cipher", "crypto", "encrypt",
+        "decrypt", "write", "deploy", "ingest", "ingestion", "activation", "webhook", *_VENDORS)}
     | {(first, "auth") for first in ("basic", "proxy", "http", "registry", "npm")}
     | {("alert", "to"), ("alert", "smtp")}
-    | {("key", "data"), ("connection", "string"), ("conn", "string"), ("conn", "str"), ("connection", "str")}
-    | {("seed", "phrase"), ("recovery", "phrase"), ("pass", "phrase"), ("pass", "code"), ("pass", "word")}
+    | {("key", "data"), ("key", "base"), ("key", "material"), ("mot", "passe"), ("de", "passe")}
+    | {("connection", "string"), ("conn", "string"), ("conn", "str"), ("connection", "str")}
+    | {(first, "phrase") for first in ("seed", "recovery", "pass", "backup", "mnemonic")}
+    | {(first, "code") for first in ("pass", "recovery", "backup", "mfa", "2fa", "verification", "pairing", "unlock")}
+    | {("pass", "word"), ("p", "w"), ("totp", "seed"), ("otp", "seed"), ("password", "hash")}
 )  # fmt: skip
 _PASSES = word_set(
-    "db database user smtp mail email ftp ssh pg mysql postgres redis proxy admin root http login my sudo become vault "
-    "ldap key keystore truststore registry docker basic auth rabbitmq mongo mqtt wifi imap app service api git "
-    "datasource source jdbc master client server cert ssl tls bind broker elastic kafka nexus jenkins sql oracle"
+    "forward forwards backward backwards first second third fourth one two three single multi multiple low high band "
+    "all by test tests num n nb per each every full final post pre main train eval validation epoch shader render "
+    "compiler opt optimization optimizer lowering ir fx graph quant quantization prune pruning export tile sampling "
+    "warmup dry fast slow current last next prev previous refine refinement coarse fine depth color shadow lighting "
+    "is did can must should do does will would on if any k at of to the a fusion fuse inductor custom extra "
+    "additional grad gradient inner outer left right up down decode prefill encode decoder encoder model partition "
+    "scan sort merge reduce reduction copy view flow data cleanup bypass sub over over_the max min max_num total "
+    "total_num ckpt"
 )
-"""Words before "pass"."""
+"""Words before "pass" under which it is one of some work, not a password."""
 _PINS = frozenset(
     {("pass", "word"), ("pin", "code")} | {(whose, "pin") for whose in ("user", "sim", "card", "hsm", "token")}
 )
 _KEYS_PERHAPS = word_set(
-    "app application function functions service client host tls ssl ingest deploy consumer admin session license "
-    "github gitlab registry vault"
+    "app application function functions service client host tls ssl consumer admin session license github gitlab "
+    "registry vault"
 )
 """Words before "key" under which a text is secret unless it looks like words."""
 # A number of plain "tokens" or "keys" says what a model works on; "api_keys" and "auth_tokens" are secrets.
@@ -87,38 +119,32 @@ _OF_MODELS = word_set(
     "uncond style phoneme char character motion time timestep step img vid aud obs eop sop soh eoh sequence layer max "
     "min num n total avg expert masked unmasked non_existent content role user_turn response soft hard learnable "
     "global local summary pool pooling dist distillation distill sample annotation scene sensor category pose data "
-    "lidar camera radar log_entry span sentence paragraph eoc bom eom human gpt kwarg optimal label delimiter fallback "
-    "pause fill filler dummy padding ignore ignored unknown"
+    "lidar camera radar log_entry span sentence paragraph eoc bom eom human gpt kwarg optimal label delimiter "
+    "fallback pause fill filler dummy padding ignore ignored unknown"
 )
 """Words before "token" that say which one of a model's vocabulary, or what of the data, it is."""
-_OF_CREDENTIALS = word_set(
+_OF_CREDENTIALS = _VENDORS | word_set(
     "api access refresh auth authentication authorization oauth oauth2 bearer id session csrf xsrf jwt sas sso saml "
-    "mfa bot app user service account deploy deployment personal pat hub hf huggingface github gh gitlab bitbucket "
-    "gitea npm pypi vault consul nomad slack discord telegram wandb comet neptune mlflow clearml swanlab trackio aim "
-    "databricks azure aws google gcp openai anthropic admin root cluster kube k8s node worker join registry docker "
+    "mfa bot app user service account deploy deployment personal pat aim admin root cluster node worker join registry "
     "private secret client server write read upload download webhook device push fcm apns security verification reset "
-    "invite login signin jira notion replicate modal runpod vast lambda ngc nvidia kaggle roboflow cloudflare cf fly "
-    "render heroku netlify vercel circle circleci travis codecov coveralls snyk sonar sentry dd datadog newrelic "
-    "grafana influx influxdb elastic pagerduty twilio stripe square paypal shopify mapbox jupyter notebook tracker ci "
-    "job runner release repo git ssh tunnel ngrok tailscale tg hook identity agent do digitalocean linode hetzner "
-    "pulumi terraform tfe artifactory nexus jfrog conda anaconda quay harbor prefect dagster airflow langsmith "
-    "langfuse cohere mistral together groq fireworks pinecone qdrant weaviate zilliz supabase neon planetscale mongodb "
-    "redis upstash ray anyscale"
+    "invite login signin lambda fly render elastic jupyter notebook tracker ci job runner release repo git ssh tunnel "
+    "tg hook identity agent do terraform harbor together ray consumer ingest ingestion publish publisher provisioning "
+    "enrollment registration activation installation delegation impersonation proxy gateway cloud"
 )
 """Words before "token" that say whose credential it is."""
 _DESCRIBING = word_set(
     "type types kind policy file files filename filepath path paths dir directory folder name names id ids index idx "
-    "len length lengths count size limit limits url uri endpoint format class mode method strategy style side position "
-    "positions prefix suffix dtype dispatcher drop dropout pooling reduction weight weights weighting ratio budget "
-    "level counter field column separator sep embed embedding embeddings vocab merge merging choice router routing "
-    "order mask masks dim dims shape required enabled provider manager store backend version expiry expires ttl env "
-    "var variable row rows indices stride expert experts capacity dispatch permute stats usage cost cap start end "
-    "offset offsets window regex pattern scope scopes audience issuer algorithm jar mixer helper chain entropy score "
-    "loss rate template status valid verified domain secure httponly samesite selector location mount arn rotation "
-    "fd generator created updated time timeout interval date age bits strength rules hint label title description desc "
-    "help input field form callback fn func function module ref present missing exists changed fingerprint thumbprint "
-    "namespace namespaces processor mgr handler alias region service username user group owner email role host port "
-    "address realm header headers"
+    "len length lengths count size limit limits url uri endpoint format class mode method strategy style side "
+    "position positions prefix suffix dtype dispatcher drop dropout pooling reduction weight weights weighting ratio "
+    "budget level counter field column separator sep embed embedding embeddings vocab merge merging choice router "
+    "routing order mask masks dim dims shape required enabled provider manager store backend version expiry expires "
+    "ttl env var variable row rows indices stride expert experts capacity dispatch permute stats usage cost cap start "
+    "end offset offsets window regex pattern scope scopes audience issuer algorithm jar mixer helper chain entropy "
+    "score loss rate template status valid verified domain secure httponly samesite selector location mount arn "
+    "rotation fd generator created updated time timeout interval date age bits strength rules hint label title "
+    "description desc help input form callback fn func function module ref present missing exists changed fingerprint "
+    "thumbprint namespace namespaces processor mgr handler alias region service username user group owner email role "
+    "host port address realm header headers"
 )
 """Last words that say something about a secret, which isn't one."""
 _OF_DATA = word_set(
@@ -129,18 +155,30 @@ _OF_DATA = word_set(
     "rng prng jax rank node edge name message messages experiment run context question response query value"
 )
 """Words before "key" that say whose it is, though it looks like a secret."""
+_NAMES_OF = frozenset(
+    (what, said) for what in ("secret", "token", "key", "credential", "credentials", "password")
+    for said in ("name", "id", "path", "file", "arn", "type", "length", "env", "var")
+)  # fmt: skip
 _WEAK = word_set("key auth pass pat sid sig signature session sessionid")
-_SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_SPLIT = re.compile(r"[\W_]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SCORE = re.compile(r"pass[@^]")
 """pass@1: how many of a model's answers pass."""
 _POLICY = re.compile(r"(?i)access-control-")
 """Headers that say who may."""
-_EDITION = re.compile(r"\d+|v\d+|prod|production|dev|staging|old|new|backup|default|value|val|plain|raw|base64|b64")
+_EDITION = re.compile(
+    r"\d+|v\d+|prod|production|dev|staging|old|new|backup|default|value|val|plain|raw|base64|b64|secure|again|"
+    r"confirm|confirmation|repeat|current|temp|tmp|local|live|main|primary|secondary|unencrypted|cleartext|text"
+)
 """Last words that say which one of several it is."""
 
 STEMS = (
-    "pass", "pwd", "pswd", "secret", "token", "key", "auth", "cred", "cookie", "jwt", "bearer", "otp", "mnemonic",
-    "hook", "signature", "session", "phrase", "conn", "alert_",
+    "pass", "pwd", "pswd", "secret", "token", "key", "auth", "cred", "cookie", "jwt", "bearer", "otp",
+    "mnemonic", "hook", "signature", "session", "phrase", "conn", "alert_", "recovery", "backup_c", "pssw",
+    "pasw", "psw", "dpw", "tpw", "rpw", "npw", "bpw", "lpw", "gpw", "ppw", "패스워드", "kennwort", "contrase",
+    "clave", "senha", "parola", "wachtwoord", "lösenord", "losenord", "hasło", "haslo", "heslo", "jelszo",
+    "şifre", "sifre", "salasana", "mdp", "пароль", "密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호",
+    "비번", "암호", "geheimnis", "secreto", "секрет", "токен", "密钥", "密鑰", "秘钥", "令牌", "トークン",
+    "秘密鍵", "토큰",
 )  # fmt: skip
 SHORT_STEMS = ("pw", "psk", "sas", "pat", "sig", "sid", "pin")
 """Each name that means anything has one of these, in small letters; behind a short one no letter follows."""
@@ -161,7 +199,9 @@ def names_in(text: str, small: str) -> Iterator[tuple[int, str]]:
                 before, after = _AROUND.match(text[max(0, at - 80) : at][::-1]), _AROUND.match(text, end)
                 assert before is not None
                 assert after is not None
-                yield at, f"{before[0][::-1]}{text[at:end]}{after[0]}"
+                name = f"{before[0][::-1]}{text[at:end]}{after[0]}"
+                bare = name.lstrip("-.0123456789")
+                yield at - len(before[0]) + len(name) - len(bare), bare
             at = small.find(stem, end)
 
 
@@ -186,6 +226,8 @@ def meaning(name: str) -> Secrecy:
     if last in _DESCRIBING and not _is_secret(last):
         return Secrecy.NOTHING
     pairs = set(itertools.pairwise(words))
+    if not _NAMES_OF.isdisjoint(pairs) and not (_is_secret(last) or _is_password(last)):
+        return Secrecy.NOTHING
     if last in _PASSWORDS_LAST or any(map(_is_password, words)) or any(map(_is_pass, pairs)):
         return Secrecy.PASSWORD
     if any(map(_is_secret, words)) or not _PAIRS.isdisjoint(pairs):
@@ -198,12 +240,13 @@ def meaning(name: str) -> Secrecy:
         return found
     if last == "key":
         if before in _KEYS_PERHAPS:
-            return Secrecy.PERHAPS
+            return Secrecy.PERHAPS if _VENDORS.isdisjoint(words[:-2]) else Secrecy.SECRET
         return Secrecy.NOTHING if not _OF_DATA.isdisjoint(words) else Secrecy.PERHAPS if upper else Secrecy.WEAK
-    if last == "pat" and not (upper and (not before or before in _OF_CREDENTIALS)):
+    if last == "pat" and not ((upper and not before) or before in _OF_CREDENTIALS):
         return Secrecy.WEAK
     if last in ("auth", "pass", "pat"):
-        return Secrecy.SECRET if not before or upper else Secrecy.PERHAPS if last == "auth" else Secrecy.WEAK
+        sure = not before or upper or last == "pat"
+        return Secrecy.SECRET if sure else Secrecy.PERHAPS if last == "auth" else Secrecy.WEAK
     return Secrecy.WEAK
 
 
@@ -228,12 +271,12 @@ def _of_token(words: list[str], upper: bool) -> Secrecy:
         if before in _OF_CREDENTIALS:
             return Secrecy.SECRET
         if place == len(words) - 1:
-            return Secrecy.SECRET if not place or upper else Secrecy.PERHAPS
+            return Secrecy.SECRET if not place or upper or not _VENDORS.isdisjoint(words) else Secrecy.PERHAPS
     return Secrecy.NOTHING
 
 
 def _is_pass(pair: tuple[str, str]) -> bool:
-    return pair in _PINS or (pair[1] == "pass" and pair[0] in _PASSES)
+    return pair in _PINS or (pair[1] == "pass" and pair[0] not in _PASSES)
 
 
 def _is_password(word: str) -> bool:

@@ -85,7 +85,7 @@ FORMS: tuple[tuple[str, str, str], ...] = (
     ("Fly.io", "fo1_ fm1 fm2_", r"(?:fo1_|fm1[ar]_|fm2_)[\w+/=,\-]{40,}"),
     ("Scalingo", "tk-us-", rf"tk-us-{_W}{{40,}}"),
     ("Cloudflare origin", "v1.0-", r"v1\.0-[a-f0-9]{24}-[a-f0-9]{100,}"),
-    ("Supabase", "sbp_ sb_secret_", rf"sbp_{_H}{{32,}}|sb_secret_{_W}{{20,}}"),
+    ("Supabase", "sbp_ sb_secret_", rf"sbp_(?:v0_)?{_H}{{32,}}|sb_secret_{_W}{{20,}}"),
     ("Neon", "napi_ npg_", rf"napi_{_A}{{40,}}|npg_{_A}{{12,}}"),
     ("MongoDB Atlas", "mdb_sa_sk_", rf"mdb_sa_sk_{_W}{{30,}}"),
     ("Cloudflare", "cfut_ cfat_ cfk_", rf"cf(?:[ua]t|k)_{_A}{{40,}}"),
@@ -104,11 +104,11 @@ FORMS: tuple[tuple[str, str, str], ...] = (
     ("OpenShift", "sha256~", rf"sha256~{_W}{{43}}"),
     ("Age", "age-secret-key-1", r"AGE-SECRET-KEY-1[A-Z0-9]{50,}"),
     ("1Password", "a3-", r"A3-[A-Z0-9]{6}-[A-Z0-9]{6,11}-(?:[A-Z0-9]{5}-){2,3}[A-Z0-9]{5}"),
-    ("1Password, service account", "ops_", rf"ops_eyJ{_B}{{60,}}=*"),
+    ("1Password, service account", "ops_", r"ops_eyJ[\w+/\-]{60,}=*"),
     # Code hosts and registries.
-    ("GitHub", "ghp_ gho_ ghu_ ghs_ ghr_", rf"gh[pousr]_{_A}{{30,}}"),
+    ("GitHub", "ghp_ gho_ ghu_ ghs_ ghr_", r"gh[pousr]_[\w.\-]{30,}"),
     ("GitHub, fine-grained", "github_pat_", r"github_pat_\w{36,}"),
-    ("GitLab", "gl", rf"gl(?:pat|dt|ft|rt|ptt|oas|cbt|ffct|imt|agent|soat)-{_W}[\w.\-]{{15,}}"),
+    ("GitLab", "gl", rf"gl(?:pat|dt|ft|rt|ptt|oas|cbt|ffct|imt|agent|soat|rtr|wt)-{_W}[\w.\-]{{15,}}"),
     ("GitLab, runner", "gr1348941", rf"GR1348941{_W}{{16,}}"),
     ("GitLab, session", "_gitlab_session=", rf"(?<=_gitlab_session=){_A}{{20,}}"),
     ("Bitbucket", "atbb", rf"ATBB{_A}{{20,}}"),
@@ -184,6 +184,17 @@ FORMS: tuple[tuple[str, str, str], ...] = (
     ("42", "s-s4t2", rf"s-s4t2(?:ud|af)-{_H}{{64}}"),
     ("SettleMint", "sm_", rf"sm_[aps]at_{_A}{{16,}}"),
     ("MaxMind", "_mmk", rf"{_A}{{6}}_{_A}{{29}}_mmk"),
+    ("Docker Swarm", "swmtkn- swmkey-", rf"SWM(?:TKN|KEY)-1-{_W}{{40,}}"),
+    ("LlamaIndex", "llx-", rf"llx-{_W}{{40,}}"),
+    ("WunderGraph", "cosmo_", rf"cosmo_{_H}{{32}}"),
+    ("NuGet", "oy2", r"oy2[a-z0-9]{43}(?![a-z0-9])"),
+    ("Braintree", "access_token$", r"access_token\$(?:production|sandbox)\$[a-z0-9]{8,}\$[0-9a-f]{32}"),
+    ("Akamai", "akab-", r"akab-[a-z0-9]{16}-[a-z0-9]{16}"),
+    ("Instagram", "igq", rf"IGQ[A-Z]{{1,4}}{_W}{{60,}}"),
+    ("X", "aaaaaaaaaaaaaaaa", r"A{20,22}[\w%]{60,}"),
+    ("New Relic, older", "nrbr- nral", rf"NRBR-{_H}{{19}}|(?:eu01x)?{_H}{{30,40}}NRAL"),
+    ("PostHog, personal and refresh", "pha_ phr_", rf"ph[ar]_{_W}{{30,}}"),
+    ("Postman, access", "pmat-", rf"PMAT-{_A}{{24,}}"),
     # Of no vendor.
     ("JSON web token", "ey", r"ey[JA][\w\-]{10,}\.[\w\-/+]{10,}\.[\w\-/+]{6,}={0,2}"),
     ("JSON web token in base64", "zxlk", rf"ZXlK{_B}{{60,}}={{0,2}}"),
@@ -200,10 +211,16 @@ FORMS: tuple[tuple[str, str, str], ...] = (
 """Vendor, words (in small letters, separated by spaces) of which one must be there, and the form."""
 
 
+_BEFORE = r"(?<![A-Za-z0-9])"
+_BEFORE_COLOURED = r"(?:(?<![A-Za-z0-9])|(?<=\x1b\[\dm)|(?<=\x1b\[\d\dm)|(?<=\x1b\[\d;\d\dm))"
+"""No letter or digit, but for that of a terminal's colour."""
+
+
 @functools.cache
-def _compiled(index: int) -> re.Pattern[str]:
+def _compiled(index: int, coloured: bool) -> re.Pattern[str]:
     form = FORMS[index][2]
-    return re.compile(form if form.startswith("(?<=") or form.startswith("(?i:(?<=") else rf"(?<![A-Za-z0-9]){form}")
+    before = "" if form.startswith(("(?<=", "(?i:(?<=")) else _BEFORE_COLOURED if coloured else _BEFORE
+    return re.compile(f"{before}(?:{form})")
 
 
 _WORDS = tuple((word, index) for index, (_, words, _) in enumerate(FORMS) for word in words.split())
@@ -213,6 +230,7 @@ def hide(text: str, mask: str) -> str:
     """Text with every secret of a known form replaced."""
     small = text.lower()
     tried = dict.fromkeys(index for word, index in _WORDS if word in small)
+    coloured = "\x1b[" in text
     for index in tried:
-        text = _compiled(index).sub(mask, text)
+        text = _compiled(index, coloured).sub(mask, text)
     return text

@@ -15,7 +15,7 @@ MASK = "***"
 
 _NO_VALUE = word_set(
     "none null nil nan true false yes no on off undefined required optional disabled enabled n/a unset str string "
-    "bytes bytearray object callable"
+    "bytes bytearray object callable unknown"
 )
 """Texts that are no password, either."""
 _MODES = _NO_VALUE | word_set(
@@ -50,7 +50,7 @@ _REFERENCES = re.compile(
     r"\$\{\{[^{}]{0,200}\}\}|\$\{[^{}]{0,200}\}|\$\([^()]{0,200}\)|\{\{[^{}]{0,200}\}\}|[A-Za-z_]\w{0,80}=|[^A-Za-z0-9]"
 )
 """What may stand beside references: nothing else that is a secret."""
-_ENV_NAME = re.compile(r"[A-Z][A-Z0-9]{1,23}(?:_[A-Z][A-Z0-9]{0,23}){1,8}")
+_ENV_NAME = re.compile(r"_?[A-Z][A-Z0-9]{1,23}(?:_[A-Z][A-Z0-9]{0,23}){1,8}")
 _SCHEME = re.compile(r"^(?:[Bb]earer|[Bb]asic|[Tt]oken|(?:Api-?)?Key) ")
 _PATH = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:|@|/?[\w.@+\-$]{0,100})?(?:[/\\][\w.@+\-$ {}*%:~]{0,200}){1,40}")
 _FILE = re.compile(
@@ -137,7 +137,7 @@ def _is_name_of_one(name: str, value: str, says: Secrecy) -> bool:
 
 def is_mark(value: str) -> bool:
     """Does the text stand for another, as ``<your key>``, ``***`` and ``<|endoftext|>`` do?"""
-    if _MARK.fullmatch(value) is not None:
+    if _MARK.fullmatch(value) is not None or (len(value) > 2 and value.isalpha() and len(set(value.lower())) == 1):
         return True
     rest = _FIELD.sub("", value) if "{" in value else value  # of a format: "{user}:{password}"
     return rest != value and not any(map(str.isalnum, rest))
@@ -145,7 +145,7 @@ def is_mark(value: str) -> bool:
 
 def is_none(value: str) -> bool:
     """Does the text say that there is no secret, as ``null`` does?"""
-    return value.lower() in _NO_VALUE or value.lower() == "not set"
+    return value.lower().rstrip(")]}.,;") in _NO_VALUE or value.lower() == "not set"
 
 
 def is_template(value: str) -> bool:
@@ -195,7 +195,7 @@ def looks_made(text: str) -> bool:
     if len(text) < 8 or not text.isascii() or _is_worded(text):
         return False
     letters = sum(c.isalpha() for c in text)
-    return letters >= 3 and (any(c.isdigit() for c in text) or (len(text) >= 16 and not text.islower()))
+    return letters >= 3 and (any(c.isdigit() for c in text) or len(text) >= (20 if text.islower() else 16))
 
 
 def _is_worded(text: str) -> bool:

@@ -1,0 +1,392 @@
+"""Contexts by names by shapes: further texts for :mod:`tests.support.secret_corpus`, filled in systematically.
+
+A row is a context's name, its template (``{n}`` a name in snake case, ``{N}`` in capitals, ``{k}`` with hyphens,
+``{c}`` and ``{C}`` in camel case, ``{w}`` in words, ``{v}`` the secret, ``{b}`` in base64) and who chose the secret:
+``p`` people, ``m`` machines, ``u`` people, in an address, ``t`` and ``h`` letters and digits, ``b`` base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import string
+from collections.abc import Iterator
+from random import Random
+
+LETTERS = string.ascii_letters + string.digits
+
+PASSWORDS = """
+database_password db_password root_pw mysql_pwd user_pass user_pwd ssh_passphrase key_password key_pass passphrase
+admin_pass login_password wifi_psk bind_pw ldap_bind_password basic_auth_password proxy_password jks_password
+minio_root_password twine_password dockerhub_password registry_password mlflow_tracking_password vault_pass
+ansible_ssh_pass sudo_pass become_pass password passwd pwd pass pgpassword smtp_password gpg_passphrase keystore_pass
+truststore_password elastic_password grafana_admin_password rabbitmq_default_pass postgres_password redis_password
+mongo_initdb_root_password user_password default_password new_password old_password confirm_password master_password
+encrypted_password app_password jenkins_password svn_password email_host_password db_passwd
+""".split()  # noqa: SIM905
+TOKENS = """
+secret api_secret consumer_secret app_secret hmac_secret cookie_secret webhook_signing_secret slack_signing_secret
+jwt_signing_key secret_key_base encryption_key aes_key private_key azure_openai_key openai_key openai_api_key
+anthropic_api_key huggingfacehub_api_token hugging_face_hub_token wandb_key wandb_api_key neptune_api_token
+mlflow_tracking_token aws_secret_key aws_session_token s3_secret s3_secret_key minio_secret_key gcp_api_key
+google_api_key github_pat gh_token gitlab_token ci_job_token npm_auth_token pypi_token sentry_auth_token
+datadog_api_key dd_app_key new_relic_license_key sendgrid_key mailgun_key twilio_auth_token telegram_bot_token
+discord_token slack_token stripe_secret stripe_key paypal_client_secret firebase_token auth_key access_token
+access_key_secret account_key storage_account_key sas_token shared_access_key subscription_key service_account_key
+master_key otp_secret totp_secret mfa_secret session_secret session_token csrf_token bearer_token x_api_key api_token
+id_token refresh_token oauth_token oauth_token_secret deploy_key ssh_private_key credential creds client_secret token
+api_key secret_token user_token admin_token write_key ingest_key hf_write_token trackio_write_token databricks_token
+snowflake_private_key pinecone_api_key cohere_key mistral_api_key
+""".split()  # noqa: SIM905
+SAID = {
+    "p": ("password", "database password", "admin password", "passphrase", "login password", "Wi-Fi password"),
+    "m": ("API key", "access token", "secret key", "auth token", "client secret", "API token", "Hugging Face token"),
+}
+CONTEXTS = r"""
+quoted env|{N}="{v}"|pm
+export then command|export {N}='{v}'; python x.py|pm
+yaml nested quoted comment|auth:\n  {n}: "{v}"  # prod|pm
+yaml flow name value|env: [{{name: {N}, value: "{v}"}}]|pm
+ini colon|[db]\n{n} : {v}|pm
+toml inline table|db = {{ host = "x", {n} = "{v}" }}|pm
+json compact|{{"{c}":"{v}","x":1}}|pm
+logfmt|level=info msg="start up" {n}={v} port=80|pm
+python dict repr|{{'user': 'bob', '{n}': '{v}'}}|pm
+attribute|cfg.{n} = "{v}"|pm
+dataclass repr|Settings(host='x', {n}='{v}', port=3)|pm
+pydantic field|    {n}: SecretStr = Field("{v}", description="x")|pm
+java constant|    private static final String {N} = "{v}";|pm
+go struct|\t{C}: "{v}",|pm
+rust from|let {n} = String::from("{v}");|pm
+c define|#define {N} "{v}"|pm
+kotlin|val {c}: String = "{v}"|pm
+ruby env|ENV['{N}'] ||= '{v}'|pm
+php array|    '{n}' => '{v}',|pm
+perl|my ${n} = '{v}';|pm
+shell default|{N}=${{{N}:-{v}}}|pm
+github env|echo "{N}={v}" >> $GITHUB_ENV|pm
+setx|setx {N} "{v}"|pm
+build-arg|docker build --build-arg {N}={v} -t x .|pm
+compose mapping|    environment:\n      {N}: "{v}"|pm
+ansible -e|ansible-playbook site.yml -e "{n}={v}"|pm
+aws configure|aws configure set {n} {v}|m
+ssm|aws ssm put-parameter --name /prod/{n} --type SecureString --value {v}|pm
+heroku|heroku config:set {N}={v} -a app|pm
+gh secret|gh secret set {N} --body "{v}"|pm
+wget password|wget --user ada --http-password={v} https://h/x|p
+httpie|http POST https://h/x {n}={v}|pm
+mongodb srv|mongodb+srv://ada:{v}@cluster0.abc.mongodb.net/x|u
+redis -a|redis-cli -h cache -a {v} ping|p
+paramiko|ssh.connect("h", username="u", password="{v}")|p
+markdown bullet|- **{n}**: `{v}`|pm
+prose is|The {w} is {v}|pm
+prose for|{w} for the staging server: {v}|pm
+error value|ValueError: bad {n}: '{v}'|pm
+url error|requests.exceptions.HTTPError: 401 Client Error for url: https://h/x?{n}={v}|m
+maven|<server><id>x</id><username>u</username><password>{v}</password></server>|p
+plist|<key>{c}</key>\n<string>{v}</string>|pm
+bindpw|bindpw {v}|p
+systemd|Environment="{N}={v}"|pm
+tf var env|TF_VAR_{n}={v} terraform apply|pm
+msbuild|msbuild /p:{C}={v} x.sln|pm
+hydra plus|python t.py ++a.b.{n}="{v}" lr=1|pm
+wandb yaml|{n}:\n  desc: null\n  value: {v}|pm
+csv header|user,password\nada,{v}|p
+curl json|curl -X POST -d '{{"{n}":"{v}"}}' https://h/x|pm
+curl form|curl -F {n}={v} https://h/x|pm
+bytes|{n} = b"{v}"|pm
+update|os.environ.update({N}="{v}")|pm
+yoda|if "{v}" == {n}:|pm
+fragment|https://h/cb#access_token={v}&x=1|m
+german|Passwort: {v}|p
+spanish|contraseña = "{v}"|p
+chinese|密码：{v}|p
+json log|{{"level":"info","msg":"cfg","{n}":"{v}"}}|pm
+self attribute|        self._{n} = '{v}'|pm
+click|@click.option("--{k}", default="{v}")|pm
+csharp property|public string {C} {{ get; set; }} = "{v}";|pm
+c pointer|const char *{n} = "{v}";|pm
+c array|static char {n}[] = "{v}";|pm
+swift|let {c} = "{v}"|pm
+ruby symbol|  {n}: "{v}",|pm
+php index|$config['{n}'] = '{v}';|pm
+r setenv|Sys.setenv({N} = "{v}")|pm
+bash array|{N}=("{v}")|pm
+set cmd|set {N}={v}|pm
+docker --env|docker run --env {N}={v} img|pm
+helm set-string|helm upgrade x y --set-string secrets.{c}={v}|pm
+gcloud printf|printf '{v}' ¦ gcloud secrets create {k} --data-file=-|pm
+secretsmanager|aws secretsmanager create-secret --name prod/{n} --secret-string '{v}'|pm
+fly|fly secrets set {N}={v}|pm
+wget header|wget --header "X-Api-Key: {v}" https://h/x|m
+sqlalchemy|engine = create_engine("postgresql+psycopg2://user:{v}@h/db")|u
+smtp|smtp.login(user, "{v}")|p
+markdown table|¦ `{N}` ¦ `{v}` ¦|pm
+prose use|use {w} {v} to log in|m
+prose my|my {w} = {v}|pm
+prose sentence|Please log in with the {w} "{v}" today.|pm
+rejected|Error: {w} rejected: {v}|m
+dotnet|<add name="x" connectionString="Server=a;User Id=b;Password={v};"/>|p
+spring|spring.cloud.{k}={v}|pm
+rootpw|rootpw {v}|p
+wpa|    psk="{v}"|p
+supervisor|environment={N}="{v}",HOME="/x"|pm
+crontab|*/5 * * * * {N}={v} /usr/bin/job|pm
+tfvars|{n} = "{v}"|pm
+colon option|tool /{n}:{v} /x|pm
+single dash|java -D{n}={v} -jar x.jar|pm
+yaml folded|{n}: >-\n  {v}|pm
+yaml tag|{n}: !!str {v}|pm
+escaped json|"{{\"{n}\":\"{v}\"}}"|pm
+monkeypatch|monkeypatch.setenv("{N}", "{v}")|pm
+env merge|env={{**os.environ, "{N}": "{v}"}}|pm
+subprocess dict|env=dict(os.environ, {N}="{v}")|pm
+assert equal|self.assertEqual({n}, "{v}")|pm
+urlencode|curl --data-urlencode "{n}={v}" https://h/x|pm
+cookie|Cookie: sessionid={v}|m
+js env|process.env.{N} = "{v}";|pm
+typescript|  {c}: '{v}' as const,|pm
+scala|val {c} = "{v}" // x|pm
+haskell record|cfg {{ {c} = "{v}" }}|pm
+elixir|config :app, {n}: "{v}"|pm
+julia|ENV["{N}"] = "{v}"|pm
+matlab|setenv('{N}', '{v}')|pm
+vba|{C} = "{v}" ' x|pm
+properties spaces|{n}   =   {v}|pm
+dotenv list|- "{N}={v}"|pm
+slurm export|#SBATCH --export=ALL,{N}={v}|pm
+kube data|  {n}: {b}|b
+jupyter env|%env {N}={v}|pm
+kwargs multi|    {n}="{v}",\n    region="eu",|pm
+pprint|'{n}': '{v}',|pm
+rich|{n}  │ {v}|m
+tuple list|("{n}", "{v}"),|pm
+header dict|headers = {{"X-Auth-Token": "{v}"}}|m
+french|mot_de_passe: {v}|p
+portuguese|senha = {v}|p
+japanese|パスワード: {v}|p
+russian|пароль: {v}|p
+config get|config.get("{n}", "{v}")|pm
+getattr|getattr(cfg, "{n}", "{v}")|pm
+two on line|user=ada {n}={v}|pm
+nix|services.x.{c} = "{v}";|pm
+puppet|  {n} => '{v}',|pm
+chef|node['x']['{n}'] = '{v}'|pm
+actions with|      with:\n        {k}: {v}|pm
+jenkins withEnv|withEnv(['{N}={v}']) {{|pm
+bazel|bazel run --action_env={N}={v} //x|pm
+cmake|cmake -D{N}={v} ..|pm
+tox|setenv = {N}={v}|pm
+procfile|web: {N}={v} gunicorn app|pm
+json5|  {c}: '{v}',|pm
+hocon|  {c} = {v}|pm
+sql insert|INSERT INTO users (name, password) VALUES ('ada', '{v}');|p
+sql set|UPDATE users SET password = '{v}' WHERE id = 1;|p
+ldif|userPassword: {v}|p
+smb|smbclient //h/s -U ada%{v}|p
+rsync|RSYNC_PASSWORD={v} rsync -a x h::y|p
+ftp url|lftp ftp://ada:{v}@h/|u
+openssl|openssl rsa -in k.pem -passin pass:{v}|p
+gpg|gpg --batch --passphrase {v} -d x.gpg|p
+keytool|keytool -list -keystore k.jks -storepass {v}|p
+az|az storage blob list --account-name a --account-key {v}|m
+s3cmd|s3cmd --access_key=AKIA --secret_key={v} ls|m
+rclone|rclone config create r s3 secret_access_key {v}|m
+debug repr|DEBUG:x:{n}='{v}'|pm
+print two|print("{n}:", "{v}")|pm
+creds repr|Credentials(access_key='x', secret_key='{v}', expiry=None)|m
+angle repr|<Config host=x {n}={v}>|pm
+http dump|> X-Auth-Key: {v}|m
+http body|POST /login HTTP/1.1\nHost: h\n\nuser=ada&password={v}|p
+access log|"GET /api?apikey={v} HTTP/1.1" 200 12|m
+aws credentials|[default]\naws_access_key_id = x\naws_secret_access_key = {v}|m
+kubeconfig|users:\n- name: a\n  user:\n    token: {v}|m
+pip conf|index-url = https://ada:{v}@host/simple|u
+npmrc|//registry.npmjs.org/:_authToken={v}|m
+netrc lines|machine h\n  login a\n  password {v}|p
+toml dotted|auth.{n} = "{v}"|pm
+yaml list below|api_keys:\n  - {v}|m
+json list|"api_keys": ["{v}"],|m
+registry|"{C}"="{v}"|pm
+mail|Username: ada\nPassword: {v}|p
+chat pw|the pw is {v}|p
+chat pass|pass: {v}|p
+go setenv|os.Setenv("{N}", "{v}")|pm
+go short|{c} := "{v}"|pm
+rust set_var|env::set_var("{N}", "{v}");|pm
+java props|props.setProperty("{n}", "{v}");|pm
+java builder|builder.withPassword("{v}").build()|p
+gradle|    storePassword '{v}'|p
+dart|const {c} = '{v}';|pm
+powershell flag|Connect-X -{C} "{v}"|pm
+powershell hash|$h = @{{ {C} = "{v}" }}|pm
+bat quoted|set "{N}={v}"|pm
+fish|set -x {N} {v}|pm
+tcsh|setenv {N} {v}|pm
+inventory|host1 ansible_user=root ansible_password={v}|p
+sql server|Data Source=h;User ID=a;Password={v}|p
+mongosh|mongosh -u ada --password={v} h|p
+yaml quoted key|'{n}' : {v}|pm
+html input|<input type="hidden" name="{n}" value="{v}">|pm
+html meta|<meta name="csrf-token" content="{v}">|m
+xml param|<param name="{n}">{v}</param>|pm
+comment hash|# {n}: {v}|pm
+comment slashes|// {n} = {v}|pm
+comment dashes|-- password: {v}|p
+comment block|/* {n}: {v} */|pm
+comment html|<!-- {n}: {v} -->|pm
+log bracket|[INFO] {w} = {v}|pm
+log key|2026-01-02 03:04:05,678 - root - INFO - {w}: {v}|pm
+w paren|{w} (production): {v}|pm
+env in json|{{"env": {{"{N}": "{v}"}}}}|pm
+vscode|        "env": {{ "{N}": "{v}", "X": "1" }}|pm
+sbatch env|sbatch --export={N}={v},X=1 job.sh|pm
+mpirun|mpirun -x {N}={v} -np 8 python t.py|pm
+accelerate|accelerate launch t.py --{n}={v}|pm
+torchrun|torchrun --nproc 8 t.py --{k} {v}|pm
+omegaconf|{n}: ${{oc.env:{N},{v}}}|pm
+wandb sweep|parameters:\n  {n}:\n    value: {v}|pm
+ray env|runtime_env={{"env_vars": {{"{N}": "{v}"}}}}|pm
+hf login|huggingface-cli login --token {v}|m
+notebook bang|!export {N}={v}|pm
+colab|userdata = {{"{N}": "{v}"}}|pm
+env cmd|env {N}={v} python train.py|pm
+openai client|client = OpenAI(api_key="{v}", base_url="x")|m
+python -c|python -c "import wandb; wandb.login(key='{v}')"|m
+s3fs|fs = s3fs.S3FileSystem(key="x", secret="{v}")|m
+storage options|storage_options={{"account_key": "{v}"}}|m
+psycopg|psycopg2.connect("dbname=x user=y password={v}")|p
+redis py|redis.Redis(host="h", password="{v}")|p
+mongo uri|MONGO_URI=mongodb://ada:{v}@h:27017/x|u
+broker url|CELERY_BROKER_URL = "amqp://ada:{v}@h//"|u
+proxy|export HTTPS_PROXY=http://ada:{v}@proxy:3128|u
+slack hook|SLACK_WEBHOOK=https://hooks.slack.com/services/T0AAAA/B0BBBB/{v}|h
+wrong|ValueError: wrong password: {v}|p
+login failed|Login failed for user 'ada' with password '{v}'|p
+in parens|FATAL: authentication failed ({n}={v})|pm
+bracket log|[2026-01-01] {n}={v} loaded|pm
+set to|Set {N} to {v}|m
+guillemet|{w} » {v}|m
+csv pair|"{n}","{v}"|pm
+tsv|{n}\t{v}|m
+yaml anchor|{n}: &pw {v}|pm
+json spaced|  "{n}" : "{v}",|pm
+json value below|"{n}": {{"value": "{v}"}}|pm
+toml triple|{n} = '''\n{v}\n'''|m
+ini semicolon|{n}="{v}" ; note|pm
+hcl block|{n} {{ value = "{v}" }}|pm
+xml single|<x {n}='{v}'/>|pm
+cdata|<{n}><![CDATA[{v}]]></{n}>|pm
+here string|read -r {N} <<< "{v}"|pm
+heredoc|cat <<EOF > .env\n{N}={v}\nEOF|pm
+ssh remote|ssh h "{N}={v} ./run.sh"|pm
+singularity|singularity exec --env {N}={v} x.sif python t.py|pm
+kubectl set env|kubectl set env deploy/x {N}={v}|pm
+oc literal|oc create secret generic x --from-literal {k}={v}|pm
+keyvault|az keyvault secret set --vault-name x --name {k} --value {v}|pm
+doppler|doppler secrets set {N} {v}|pm
+conda vars|conda env config vars set {N}={v}|pm
+git clone|git clone https://{v}@github.com/a/b.git|t
+pip index|pip install --index-url https://__token__:{v}@h/simple x|t
+twine|twine upload -u __token__ -p {v} dist/*|t
+ngrok|ngrok config add-authtoken {v}|t
+tailscale|tailscale up --authkey={v}|t
+vault login|vault login {v}|t
+consul|consul kv get -token={v} x|t
+neptune|run = neptune.init_run(api_token="{v}")|m
+clearml conf|credentials {{ "access_key" = "x"  "secret_key" = "{v}" }}|m
+notebook token|jupyter lab --NotebookApp.token={v}|m
+notebook conf|c.NotebookApp.password = u'{v}'|p
+notebook url|http://localhost:8888/?token={v}|m
+ray start|ray start --head --redis-password={v}|p
+dask|DASK_GATEWAY__AUTH__PASSWORD={v} dask|p
+airflow conn|AIRFLOW_CONN_X=postgres://u:{v}@h/db|u
+airflow users|airflow users create --username a --password {v}|p
+psql string|psql "sslmode=require password={v} host=h"|p
+czech|Heslo: {v}|p
+korean|비밀번호: {v}|p
+italian|La password è {v}|p
+spring value|@Value("${{x.password:{v}}}")|p
+bash colon|: "${{{N}:={v}}}"|pm
+make cond|{N} ?= {v}|pm
+graphql|login(user: "a", password: "{v}")|p
+assert|assert {n} == "{v}"|pm
+in tuple|if {n} in ("{v}", "x"):|m
+ternary|{n} = "{v}" if x else None|pm
+or default|{n} = x or "{v}"|pm
+kwargs item|kwargs["{n}"] = "{v}"|pm
+dict of pairs|d = dict([("{n}", "{v}")])|pm
+final|{n}: Final = "{v}"|pm
+annotated|{n}: Annotated[str, x] = "{v}"|pm
+walrus|if ({n} := "{v}"):|pm
+lambda|f = lambda {n}="{v}": 0|pm
+def default|def f(a, {n}="{v}"):|pm
+unpacked first|{n}, user = "{v}", "ada"|m
+unpacked second|user, {n} = "ada", "{v}"|m
+logger|logger.info("{n}=%s", "{v}")|m
+set_defaults|parser.set_defaults({n}="{v}")|pm
+argv list|["train.py", "--{k}", "{v}"]|pm
+argv append|sys.argv += ["--{k}={v}"]|pm
+patch dict|@patch.dict(os.environ, {{"{N}": "{v}"}})|pm
+decoded|{n} = base64.b64decode("{v}")|m
+concat|{n} = "{v}" + suffix|pm
+fstring|print(f"{n}: {v}")|m
+markdown code|Set `{N}={v}` first.|pm
+markdown key|**{w}:** {v}|m
+bullet prose|* {w} - {v}|m
+"""
+
+
+def _made(random: Random, count: int, letters: str = LETTERS) -> str:
+    return "".join(random.choice(letters) for _ in range(count))
+
+
+def _chosen(random: Random) -> str:
+    """As people choose them."""
+    return random.choice((
+        random.choice(("Kilimanjaro", "tangerine", "Sauerkraut", "butterscotch", "gooseberry", "Reykjavik", "letmein")),
+        f"{random.choice(('Passw0rd', 'Welcome', 'Spring', 'Müller'))}{random.randrange(1, 2030)}",
+        f"{random.choice(('Autumn', 'Lisbon', 'tiger'))}{random.choice('@!_.-+')}{random.randrange(10, 9999)}",
+        f"{_made(random, 5)}{random.choice('!@%^*~')}{_made(random, 5)}",
+        str(random.randrange(10**5, 10**8)),
+        f"{random.choice(('green', 'lazy'))}-{random.choice(('otter', 'lamp'))}-{random.choice(('sings', 'burns'))}",
+        f"{random.choice(('Blue', 'cold'))}.{random.choice(('Lagoon', 'river'))}",
+    ))  # fmt: skip
+
+
+def _machines(random: Random) -> str:
+    """As machines make them."""
+    return random.choice((
+        _made(random, random.choice((32, 40, 64)), "0123456789abcdef"),
+        _made(random, random.choice((10, 24, 36))),
+        base64.b64encode(random.randbytes(random.choice((20, 32)))).decode(),
+        "-".join(_made(random, count, "0123456789abcdef") for count in (8, 4, 4, 4, 12)),
+        _made(random, 20, string.ascii_lowercase + string.digits),
+        _made(random, 16, string.ascii_uppercase + string.digits),
+        f"{_made(random, 6)}.{_made(random, 20)}.{_made(random, 27)}",
+        f"{random.choice(('tok', 'key', 'live', 'acme'))}_{_made(random, 24)}",
+        _made(random, 30, string.ascii_lowercase),
+        str(random.randrange(10**11, 10**14)),
+    ))  # fmt: skip
+
+
+def filled(seed: int, each: int) -> Iterator[tuple[str, str, str]]:
+    """Context, text and secret: so many of each context."""
+    for row in CONTEXTS.strip().splitlines():
+        context, _, rest = row.partition("|")
+        template, _, kinds = rest.rpartition("|")
+        template = template.replace("\\n", "\n").replace("\\t", "\t").replace("¦", "|")
+        random = Random(f"{seed} {context}")
+        for number in range(each):
+            kind = kinds[number % len(kinds)]
+            name = random.choice(PASSWORDS if kind in "pu" else TOKENS)
+            secret = _chosen(random) if kind in "pu" else _machines(random)
+            if kind == "m" and len(kinds) > 1 and number % 4 == 3:  # whatever its shape
+                secret = _chosen(random)
+            secret = _made(random, random.choice((24, 32, 40))) if kind in "th" else secret
+            secret = secret.replace("@", "_") if kind == "u" else secret
+            camel = "".join(part.capitalize() for part in name.split("_"))
+            coded = base64.b64encode(secret.encode()).decode()
+            said = random.choice(SAID["p" if kind in "pu" else "m"])
+            text = template.format(n=name, N=name.upper(), k=name.replace("_", "-"), C=camel, w=said, v=secret, b=coded,
+                                   c=camel[0].lower() + camel[1:])  # fmt: skip
+            yield f"{context} ({kind})", text, coded if kind == "b" else secret
