@@ -302,3 +302,92 @@ def test_each_row_of_security_has_its_tests(first: str) -> None:
         tests = [names for begin, names in ROWS.items() if row.startswith(begin)]
         assert tests or row.startswith("what a command writes where you say so"), row[:60]  # what any program does
         assert all(f"::{name}" in after for names in tests for name in names.split()), row[:60]
+
+
+SENTENCES = {
+    "`trackers` reads data": "test_what_the_second_account_plants_is_not_followed",
+    "Such data never makes `trackers`": "test_nothing_that_is_read_is_executed",
+    "run a program,": "test_nothing_that_is_read_is_executed",
+    "write or delete outside": "test_what_the_second_account_plants_is_not_followed",
+    "read a file that doesn't": "test_planted_thing_is_not_used",
+    "send a credential": "test_credentials_stay_with_the_readers_addresses",
+    "A run's `run.json` has its options": "test_own_options_count_as_they_were_written",
+    "Those that name programs": "test_own_options_count_as_they_were_written test_other_options_come_from_the_reader",
+    "A run is yours if": "test_seal_is_worth_nothing_elsewhere",
+    "you, or root, own": "test_other_options_come_from_the_reader",
+    "`run.json` has your seal": "test_seal_is_worth_nothing_elsewhere test_directories_of_keys_are_made_for_their_owner",
+    "Unpacking an archive": "test_seal_is_worth_nothing_elsewhere",
+    "For other runs they come": "test_other_options_come_from_the_reader",
+    "`trackers sync --trust` uses": "test_mlflow_delivery_of_anothers_run_asks_the_readers_server_alone",
+    "Your own runs need it": "test_run_is_delivered_where_no_key_can_be_kept",
+    "Texts of runs are printed": "test_what_is_printed_of_a_run_has_no_terminal_escapes",
+    "In CSV files": "test_csv_of_commands_has_no_formula",
+    "Deliveries work in": "test_delivery_runs_where_no_settings_lie",
+    "YAML (sweeps": "test_aliases_that_stand_for_too_much_are_refused test_what_is_no_plain_yaml_is_one_line",
+    "A record whose time": "test_numbers_of_a_record_are_bounded_where_it_is_read test_one_odd_record_hides_no_other",
+    "The git repository": "test_repository_runs_no_program_of_its_own",
+    "The uncommitted patch is taken": "test_repository_runs_no_program_of_its_own "
+    "test_patch_holds_no_files_of_another_directory",
+    "Filters of your own": "test_filter_of_the_users_own_configuration_counts "
+    "test_users_filter_does_not_run_where_the_repository_names_its_programs",
+    "`trackers rerun` makes": "test_filters_of_the_repository_and_of_the_user_do_not_run "
+    "test_hooks_of_the_repository_do_not_run",
+    "What merely lies": "test_own_tree_is_data_until_it_is_named",
+    "`.config` and defconfigs": "test_file_of_the_directory_names_nothing_elsewhere "
+    "test_directorys_own_file_names_no_program",
+    "Such an option is left out": "test_file_of_the_directory_names_nothing_elsewhere",
+    "A link, and what is no": "test_config_that_is_no_plain_file_of_some_size_is_refused",
+    "A `Kconfig` that sources": "test_tree_of_the_directory_reaches_nothing",
+    "If it does more": "test_own_tree_is_data_until_it_is_named",
+    "`trackers trust .` lets": "test_list_of_trusted_directories "
+    "test_commands_evaluate_the_tree_of_a_trusted_directory",
+    "Directories below": "test_list_of_trusted_directories",
+    "`trackers trust --list`": "test_list_of_trusted_directories",
+    "The list counts only": "test_list_of_trusted_directories",
+    "A file that you name": "test_defconfig_by_name_and_path",
+    "`python -m trackers`": "test_program_takes_no_module_from_the_directory",
+    "Secrets are masked": "test_secrets_reach_no_file_and_no_terminal test_run_keeps_no_secret_of_any_kind "
+    "test_secrets_beside_the_configuration_are_not_recorded test_secrets_in_an_exception_are_not_recorded "
+    "test_command_line_shows_no_secret",
+    "They are recognised by": "test_each_kind_of_secret_is_masked_in_every_text",
+    "name: under": "test_text_under_a_secrets_name_is_masked test_key_of_a_secret_hides_every_text_under_it "
+    "test_text_under_a_weak_name_is_masked_where_it_looks_like_a_secret",
+    "form: keys": "test_keys_are_known_by_their_form test_forms_are_a_table_that_is_used_whole",
+    "context, where": "test_secrets_of_the_corpus_are_masked",
+    "place: in the rest": "test_what_looks_made_behind_a_secrets_name_is_masked",
+    "What refers to a secret": "test_harmless_values_of_the_corpus_are_kept",
+    "So do other numbers": "test_harmless_values_of_the_corpus_are_kept test_tokens_of_a_model_are_no_secrets",
+    "`make secrets` prints": "test_command_prints_both_figures",
+    "A test holds": "test_secrets_of_the_corpus_are_masked test_harmless_values_of_the_corpus_are_kept",
+    "No mask recognises": "test_files_of_a_run_are_for_whom_it_is_shared_with",
+    "New runs are": "test_files_of_a_run_are_for_whom_it_is_shared_with",
+    "With `TRACKER_SHARE": "test_files_of_a_run_are_for_whom_it_is_shared_with",
+    "Whoever continues": "test_who_continues_a_run_leaves_its_permissions test_runs_of_another_account_are_private",
+    "In `run.json` and": "test_run_records_what_ran test_secrets_reach_no_file_and_no_terminal",
+    "In `relay.log` and": "test_secrets_reach_no_file_and_no_terminal",
+}
+"""The tests of each sentence outside of the tables, by a sentence's beginning."""
+MEASURED = ("Texts that the rules", "Masking a patch")
+"""Sentences that say what was measured."""
+
+
+def sentences(block: str) -> Iterator[str]:
+    """The sentences and list items of a block, without its tables and examples."""
+    lines = [line for line in block.splitlines() if not line.startswith("| ")]
+    text = re.sub(r"\s+", " ", re.sub(r"```.*?```", "", "\n".join(lines), flags=re.S))
+    found = re.split(r"(?<=[.;]) (?=[A-Z`])|(?<=[a-z`:]) ?- (?=[a-z`])|(?<=[.;,]) - (?=[A-Za-z`])|^- | (?=- `)", text)
+    yield from (sentence.removeprefix("- ").strip() for sentence in found if sentence.strip(" -|"))
+
+
+def test_each_sentence_of_security_has_its_tests() -> None:
+    """Every sentence has tests of its own, which stand behind its block, or says what was measured; and none is left
+    over."""
+    used = set()
+    for block, after in promises():
+        for sentence in sentences(block):
+            begins = [begin for begin in SENTENCES if sentence.startswith(begin)]
+            used.update(begins)
+            assert begins or sentence.startswith(MEASURED), sentence
+            for name in " ".join(SENTENCES[begin] for begin in begins).split():
+                assert f"::{name}" in after, (sentence[:60], name)
+    assert used == set(SENTENCES)

@@ -772,3 +772,26 @@ def test_config_file_of_another_name(tmp_path: Path) -> None:
     Workspace(environ, tmp_path).defconfig("wandb")
     assert resolve(environ=environ, cwd=tmp_path).source("TRACKER").startswith("other.config:")
     assert resolve(environ={}, cwd=tmp_path)["TRACKER"] == "json"
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "too large"])
+def test_config_that_is_no_plain_file_of_some_size_is_refused(kind: str, tmp_path: Path) -> None:
+    """A .config or defconfig that is a link isn't followed; one that is a pipe or has more than 1 MiB isn't read."""
+    elsewhere = write(tmp_path, 'CONFIG_TRACKER="csv"\n', "elsewhere/secret")
+    here = tmp_path / "here"
+    for path in (here / ".config", here / "defconfigs/mine"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "link":
+            path.symlink_to(elsewhere)
+        elif kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.write_text('CONFIG_TRACKER="csv"\n' + "#" * (1 << 20))
+    if kind != "pipe":  # ~/.config is a folder, and what is no file is none
+        with pytest.raises(ConfigError, match=r"\.config"):
+            resolve(cwd=here)
+    else:
+        assert resolve(cwd=here)["TRACKER"] != "csv"
+    (here / ".config").unlink()
+    with pytest.raises(ConfigError, match="mine"):
+        resolve(cwd=here, defconfig="mine")

@@ -387,3 +387,20 @@ def test_nothing_that_is_read_is_executed() -> None:
                 shells = [k for k in node.keywords if k.arg == "shell" and ast.unparse(k.value) != "False"]
                 found += [(path.name, "shell=True") for _ in shells]
     assert not found
+
+
+def test_who_continues_a_run_leaves_its_permissions(tmp_path: Path) -> None:
+    """A run that its owner opened to the group stays as open: directory and files as they were, new files no more."""
+    for attempt in range(2):
+        run = trackers.init("json", project="p", id="r", inline=True, resume="allow" if attempt else "never")
+        run.log({"loss": 1.0}, step=attempt)
+        run.finish()
+        if not attempt:
+            before = set(Path("runs/p/r").rglob("*"))
+            assert Path("runs/p/r").stat().st_mode & 0o777 == 0o700
+            for path in [Path("runs/p/r"), *before]:
+                path.chmod(0o750 if path.is_dir() else 0o640)
+    assert Path("runs/p/r").stat().st_mode & 0o777 == 0o750
+    for path in Path("runs/p/r").rglob("*"):
+        mode = path.stat().st_mode & 0o777
+        assert mode & ~(0o750 if path.is_dir() else 0o640) == 0, (path, oct(mode))
