@@ -315,7 +315,8 @@ SENTENCES = {
     "Those that name programs": "test_own_options_count_as_they_were_written test_other_options_come_from_the_reader",
     "A run is yours if": "test_seal_is_worth_nothing_elsewhere",
     "you, or root, own": "test_other_options_come_from_the_reader",
-    "`run.json` has your seal": "test_seal_is_worth_nothing_elsewhere test_directories_of_keys_are_made_for_their_owner",
+    "`run.json` has your seal": "test_seal_is_worth_nothing_elsewhere "
+    "test_directories_of_keys_are_made_for_their_owner",
     "Unpacking an archive": "test_seal_is_worth_nothing_elsewhere",
     "For other runs they come": "test_other_options_come_from_the_reader",
     "`trackers sync --trust` uses": "test_mlflow_delivery_of_anothers_run_asks_the_readers_server_alone",

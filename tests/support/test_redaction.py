@@ -266,7 +266,7 @@ def test_text_under_a_weak_name_is_masked_where_it_looks_like_a_secret(name: str
     assert mask({name: 3}) == {name: 3}
 
 
-@pytest.mark.parametrize("between", [" was rotated by ada, and now reads ", '=%s", "', " (see the wiki) ==> ", " 7 of 9, x, "])
+@pytest.mark.parametrize("between", [" was rotated, and now reads ", '=%s", "', " (see the wiki) ==> ", " 7 of 9, x, "])
 def test_what_looks_made_behind_a_secrets_name_is_masked(between: str) -> None:
     """In the rest of its line, whatever stands between; neither before it nor behind a name that says nothing."""
     assert A36 not in mask_source(f"the client_secret{between}{A36}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -13,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import wait_for
+from trackers.errors import TrackersError
+from trackers.support import machines, processes
 from trackers.sweeps import program
-from trackers.sweeps.ledger import Ledger
+from trackers.sweeps.ledger import Ledger, PointOutcome
 from trackers.sweeps.plan import SweepPlan, tasks
-from trackers.sweeps.program import Sweep
+from trackers.sweeps.program import Sweep, _Program
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="workers are forked here")
 
@@ -126,3 +129,40 @@ def test_point_that_was_taken_over_is_ended_here(tmp_path: Path, monkeypatch: py
     assert not sweep.run()
     assert sweep.tasks[0].status == "stopped"
     assert time.monotonic() - began < 600
+
+
+@pytest.mark.processes
+def test_link_in_place_of_an_exit_code_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who shares the directory plants no link through which a worker's program writes elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    worker = work(1, ["/bin/sh", "-c", f"echo {{lr}} >> {tmp_path}/done"])
+    worker.ledger.folder.mkdir(parents=True)
+    worker.ledger.exit_code(worker.tasks[0].id).symlink_to(mine)
+    with contextlib.suppress(TrackersError):
+        worker.run()
+    assert mine.read_text() == "precious"
+    assert trained(tmp_path / "done") == []
+
+
+def test_processes_that_somebody_else_names_get_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of a point says whose process trains it: one that another user wrote sends ours no signal."""
+    ledger = Ledger(tmp_path, "many")
+    ledger.begin(shared=True)
+    ledger.note("a", PointOutcome(pid=os.getpid()))
+    assert ledger.is_mine("a")
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    assert not ledger.is_mine("a")
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "killpg", lambda pid, number: sent.append((pid, number)))
+    task = tasks("many", [{"lr": 1}])[0]
+    here, pid = machines.machine(), os.getpid()
+    outcome = PointOutcome(pid=pid, start=processes.process_start(pid), host=here.host, boot_id=here.boot_id,
+                           pid_namespace=here.pid_namespace)  # fmt: skip
+    for mine in (False, True):
+        seen = _Program(task, None, outcome, 0.0, is_mine=mine)
+        seen.signal(signal.SIGTERM)
+        assert seen.signalled == mine
+    assert sent == [(os.getpid(), signal.SIGTERM)]

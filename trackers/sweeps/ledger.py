@@ -134,8 +134,14 @@ class Ledger:
                 outcome.ended = "failed" if int(read_small(self.exit_code(run_id))) else "finished"
         return outcome
 
+    def is_mine(self, run_id: str) -> bool:
+        """Whether this user wrote the state of a run's program: nobody else says which processes get our signals."""
+        with contextlib.suppress(OSError):
+            return os.lstat(self._file(run_id)).st_uid == os.geteuid()
+        return False
+
     def exit_code(self, run_id: str) -> Path:
-        """A file with the exit code of a worker's program, which the program's shell writes: a killed worker can't."""
+        """A file with the exit code of a worker's program, which its shell writes into: a killed worker can't."""
         return self.folder / f"{run_id}.code"
 
     def note(self, run_id: str, outcome: PointOutcome) -> None:

@@ -39,8 +39,9 @@ POLL_S = 0.05
 PASS_S = 2.0
 """Between two tries of a worker to claim what others have, in seconds."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if os.name == "posix" else (signal.SIGINT, signal.SIGTERM)
-_TELLING = ("/bin/sh", "-c", 'trap : INT TERM HUP; "$@"; code=$?; echo $code > "$0"; exit $code')
-"""Runs a program, and writes its exit code into a file: what becomes of it is known if its worker is killed."""
+_TELLING = ("/bin/sh", "-c", 'trap : INT TERM HUP; "$@" </dev/null; code=$?; echo $code >&0; exit $code', "sh")
+"""Runs a program, and writes its exit code into what it has as standard input, a file that the worker has opened: what
+becomes of the program is known if its worker is killed."""
 _OPEN = ("waiting", "running")
 
 
@@ -49,7 +50,7 @@ class _Program:
     """A program that trains a task. process: None where a sweep started it that is gone.
 
     behind: pid and start of the process whose run goes on in the background, after the program itself has ended.
-    looked: when that was last seen. asked: it was told to end.
+    looked: when that was last seen. asked: it was told to end. is_mine: what is known of its process is of this user.
     """
 
     task: Task
@@ -59,6 +60,7 @@ class _Program:
     behind: tuple[int, float] | None = None
     looked: float = 0.0
     signalled: bool = False
+    is_mine: bool = True
 
     def has_ended(self) -> bool:
         """Whether its process has ended."""
@@ -67,6 +69,8 @@ class _Program:
     def signal(self, number: int) -> None:
         """Send a signal to it and to what it started, but not to another process that has its number now."""
         with contextlib.suppress(OSError):
+            if not self.is_mine:  # somebody else says which process it is
+                return
             if not self.has_ended():
                 os.killpg(self.outcome.pid, number)
                 self.signalled = True
@@ -357,7 +361,8 @@ class Sweep:
         free = [number for number in range(self._jobs) if number not in self._running]
         same = [number for number in free if set(self._share(number)) & set(outcome.devices)]
         slot = (same or free or [max(self._running, default=0) + self._jobs])[0]
-        self._running[slot] = _Program(task, None, outcome, time.monotonic(), behind)
+        mine = self.ledger.is_mine(task.id)
+        self._running[slot] = _Program(task, None, outcome, time.monotonic(), behind, is_mine=mine)
         self._say(f"{task.name}: still trained, begun by a sweep that is gone: waiting for it")
 
     def _share(self, slot: int) -> list[str]:
@@ -368,7 +373,7 @@ class Sweep:
         log, task_file = self.ledger.log(task.id), self.ledger.parameters(task.id, "args").absolute()
         words = arguments(self.command, task.point, self._nested, task_file)
         new = not log.exists()
-        started = [*_TELLING, str(self.ledger.exit_code(task.id).absolute()), *words] if self._worker else words
+        started = [*_TELLING, *words] if self._worker else words
         try:
             environment = {**self._variables(task), **dict.fromkeys(VARIABLES, ",".join(self._share(slot)))} \
                 if self._devices else self._variables(task)  # fmt: skip
@@ -382,9 +387,14 @@ class Sweep:
             self._say(f"{self._broken}: nothing more is started")
             return
         try:
-            with confined.open_file(log, "ab", root=self.ledger.folder) as output:
+            with contextlib.ExitStack() as files:
+                output = files.enter_context(confined.open_file(log, "ab", root=self.ledger.folder))
+                told: Any = subprocess.DEVNULL
+                if self._worker:
+                    code = self.ledger.exit_code(task.id)
+                    told = files.enter_context(confined.open_file(code, "wb", root=self.ledger.folder))
                 process = subprocess.Popen(
-                    started, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
+                    started, stdin=told, stdout=output, stderr=subprocess.STDOUT, env=environment,
                     start_new_session=True,
                 )  # fmt: skip
         except (OSError, ValueError) as error:
