@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from trackers.support import run_requests
@@ -48,3 +49,16 @@ def test_link_in_the_place_of_the_file_isnt_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="requests"):
         ask(tmp_path, new_request(1, stop=True, checkpoint=False))
     assert (tmp_path / "other").read_text() == "mine"
+
+
+def test_request_of_a_stranger_is_one_plain_line() -> None:
+    """Who can write to the run's directory moves no terminal, fills no screen, and names no time without a date."""
+    planted = run_requests.Request(
+        id="a", time=1.0, stop=True, reason="\x1b]0;x\x07a\nb" + "c" * 9999, who="\x9bd", by="e\r"
+    )
+    (asked,) = run_requests.parse(msgspec.json.encode(planted))
+    assert str(asked).isprintable()
+    assert len(str(asked)) < 1000
+    assert asked.stop
+    for odd in ({"time": 1e300}, {"time": -1.0}, {"id": "a" * 5000}):
+        assert run_requests.parse(msgspec.json.encode({"id": "b", "time": 1.0, "stop": True, **odd})) == []

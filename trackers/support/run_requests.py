@@ -26,6 +26,11 @@ FILE = "requests.jsonl"
 AGREED = "control.json"
 """File in a launch's folder for what its ranks agree on."""
 REASON_CHARACTERS = 500
+WHO_CHARACTERS = 100
+BY_CHARACTERS = 300
+ID_CHARACTERS = 100
+_LATEST = 253402300800.0
+"""Unix seconds of the year 10000."""
 MOST_BYTES = 1 << 20
 
 
@@ -73,8 +78,9 @@ def new_request(
     """A request of now to an attempt of a run. who: default the user of this process."""
     name = script.user() if who is None else who
     return Request(
-        id=os.urandom(8).hex(), time=time.time(), stop=stop, checkpoint=checkpoint, who=one_line(name, 100),
-        reason=one_line(mask_source(reason), REASON_CHARACTERS), by=one_line(mask_source(by), 300), attempt=attempt,
+        id=os.urandom(8).hex(), time=time.time(), stop=stop, checkpoint=checkpoint, who=one_line(name, WHO_CHARACTERS),
+        reason=one_line(mask_source(reason), REASON_CHARACTERS), by=one_line(mask_source(by), BY_CHARACTERS),
+        attempt=attempt,
     )  # fmt: skip
 
 
@@ -99,13 +105,25 @@ def ask(directory: Path, asked: Request) -> None:
 
 
 def parse(content: bytes) -> list[Request]:
-    """The requests in a file's content, the oldest first; lines that can't be read are none."""
+    """The requests in a file's content, the oldest first; lines that can't be read are none.
+
+    Whoever can write to the run's directory has written them: their texts are one line each, without a terminal's
+    escapes, and a time that no calendar knows is no request's.
+    """
     requests = []
     for line in content.split(b"\n"):
         with contextlib.suppress(*UNDECODABLE):
-            if line:
-                requests.append(msgspec.json.decode(line, type=Request))
+            asked = msgspec.json.decode(line, type=Request) if line else None
+            if asked is not None and 0 <= asked.time < _LATEST and len(asked.id) <= ID_CHARACTERS:
+                requests.append(_cleaned(asked))
     return requests
+
+
+def _cleaned(asked: Request) -> Request:
+    return msgspec.structs.replace(
+        asked, reason=one_line(asked.reason, REASON_CHARACTERS), who=one_line(asked.who, WHO_CHARACTERS),
+        by=one_line(asked.by, BY_CHARACTERS), id=one_line(asked.id, ID_CHARACTERS),
+    )  # fmt: skip
 
 
 def read(directory: Path, attempt: int | None = None) -> list[Request]:
