@@ -363,3 +363,14 @@ def test_training_needs_this_package_alone(place: Path, tmp_path: Path) -> None:
     content = b"".join(path.read_bytes() for path in Path().rglob("run-*.wandb"))
     assert content.count(b"loss") >= 40
     assert VERSIONS.tested[-1].encode() in content
+
+
+def test_current_directory_brings_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A venv.py, pip.py or json.py that merely lies there isn't what makes or looks at an environment."""
+    for name in ("venv", "pip", "json", "ensurepip", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    environments._run([sys.executable, "-m", "venv", "--help"], "venv")
+    environments._run([sys.executable, "-m", "pip", "--version"], "pip")
+    environments._run([sys.executable, "-c", "import json"], "json")
+    assert not (tmp_path / "ran").exists()

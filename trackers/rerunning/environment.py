@@ -66,10 +66,12 @@ def _make(plan: RerunPlan, directory: Path) -> None:
 
 
 def _run(command: list[str], name: str = "") -> None:
+    """Run a command, in ``/``: Python and uv take modules and settings from the current directory."""
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
-        )
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False,
+            cwd=os.path.abspath(os.sep),
+        )  # fmt: skip
     except OSError as error:
         raise UsageError(f"{command[0]} can't be started: {error.strerror}") from None
     if done.returncode:

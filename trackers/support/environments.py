@@ -359,11 +359,12 @@ def _ask(python: str, imports: Sequence[str]) -> dict[str, Any]:
 
 
 def _run(command: Sequence[str], what: str, hint: str = "") -> str:
+    """What a command prints. It works in ``/``: Python and uv take modules and settings from the current directory."""
     environment = {name: value for name, value in without_training(os.environ).items() if name not in _ELSEWHERE}
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", check=False,
-            env=environment,
+            env=environment, cwd=os.path.abspath(os.sep),
         )  # fmt: skip
     except OSError as error:
         raise UsageError(f"{what}: {error}") from error
