@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "plugins/trackers-mcp")]
 
-from trackers.agents import texts  # noqa: E402
+from trackers_mcp import texts  # noqa: E402
 
 PAGE = ROOT / "docs/agents.md"
 BEGIN, END = "<!-- tools -->\n", "<!-- end of tools -->\n"

@@ -34,7 +34,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("frameworks",),
     ("as_wandb",),
     ("training", "watching"),
-    ("ui", "agents"),
+    ("ui",),
     ("editing",),
     ("testing",),
     ("plugged",),

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from tests import ROOT
 from trackers.cli.app import app, commands
 from trackers.cli.config import _COMMANDS as KCONFIG
+from trackers.support import plugins
 
 
 def shown(*words: str, columns: int = 80) -> str:
@@ -74,3 +75,11 @@ def test_page_of_commands_is_current() -> None:
     reference: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(reference)
     assert reference.PAGE.read_text("utf-8") == reference.page(), "python scripts/command_reference.py writes it anew"
+
+
+@pytest.mark.parametrize("name", [name for own in plugins.OURS.values() for name in own.commands])
+def test_command_of_a_distribution_that_isnt_installed_says_what_to_install(name: str) -> None:
+    """One line with its command, whatever follows the name."""
+    done = CliRunner().invoke(app, [name, "some", "--words"])
+    extra = next(extra for extra, own in plugins.OURS.items() if name in own.commands)
+    assert str(done.exception) == f"command '{name}' is of another distribution: pip install 'trackers-relay[{extra}]'"

@@ -220,7 +220,7 @@ def test_option_of_a_distribution_that_isnt_installed_is_said_once(
 ) -> None:
     """What an earlier release, or another machine, saved is read on: one line says what to install. ``init`` takes it,
     too, unless it is for a tracker that is chosen: then that is what lacks."""
-    for symbol in plugins.OURS[name][1]:
+    for symbol in plugins.OURS[name].options:
         options._warned.clear()
         caplog.clear()
         (tmp_path / ".config").write_text(f'CONFIG_TRACKER="json"\nCONFIG_{symbol}="out"\nCONFIG_JSON_DIR="here"\n')

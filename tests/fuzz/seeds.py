@@ -67,7 +67,7 @@ def make_plugged(place: Path, name: str) -> None:
     """Write the files of one distribution in plugins/ alone."""
     module = plugged.modules()[name]
     work = place / "work"
-    module.seeds(place, a_run(work, names) if (names := getattr(module, "TRACKERS", ())) else None)
+    module.seeds(place, a_run(work, getattr(module, "TRACKERS", ("json",))))
     shutil.rmtree(work, ignore_errors=True)
 
 

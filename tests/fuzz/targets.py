@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 from tests.fuzz import answers, mutate, planted, plugged
 from trackers.errors import NotFound
 
+TEXT = (mutate.blind, mutate.fields)
+JSON = (mutate.blind, mutate.json_file, mutate.json_in_lines)
+
 
 class Target(NamedTuple):
     """files: patterns of those that are damaged, separated by blanks. ways: how; whole: likewise, of a file on the
@@ -315,9 +318,6 @@ KEPT = " ".join(
 STEPS = 60
 WANDB_CACHE = ("api.wandb.ai/someone/digits/abcd1234", "2026-01-01T00:00:00")
 READS_CACHE = "run json:seed.json"
-
-TEXT = (mutate.blind, mutate.fields)
-JSON = (mutate.blind, mutate.json_file, mutate.json_in_lines)
 
 TARGETS = {
     "json": Target("json", "*.json", JSON, of_files("json", "*.json", copied=True)),

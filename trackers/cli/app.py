@@ -14,7 +14,6 @@ from typer.models import CommandInfo
 
 from trackers._version import __version__
 from trackers.cli import (
-    agents,
     alerts,
     analysis,
     artifacts,
@@ -48,7 +47,7 @@ COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Analysis", (analysis.compare, plot.plot, analysis.report, analysis.best, analysis.diff, analysis.argv,
                   analysis.sql, analysis.bench_export)),
     ("Keeping", (retention.archive, retention.restore, retention.prune)),
-    ("Machine", (doctor.doctor, new_plugin.new_plugin, agents.mcp, agents.skill)),
+    ("Machine", (doctor.doctor, new_plugin.new_plugin)),
 )  # fmt: skip
 """Panels and their commands; a command is called as its function, with "-" for "_"."""
 GROUPS = {

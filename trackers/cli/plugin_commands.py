@@ -35,8 +35,8 @@ def command(name: str) -> Any:
     An entry point names a ``typer.Typer``, whose commands follow the name (one alone is the command itself).
     """
     if name not in plugins.targets(GROUP):
-        install = plugins.install(name, "command")
-        return _failing(f"command {name!r} is a distribution's of its own: {install}") if install else None
+        install = plugins.install_command(name)
+        return _failing(f"command {name!r} is of another distribution: {install}") if install else None
     try:
         brought = load(name)
         for declared in brought.registered_commands:

@@ -77,8 +77,8 @@ def plugin_of(symbol: str) -> str:
 def absent(symbol: str) -> str:
     """Why an option has no effect, with the command to install what it belongs to: a distribution of ours that isn't
     installed; "" for any other."""
-    for name, (_, symbols) in plugins.OURS.items():
-        if symbol in symbols and name not in fragments():
+    for name, own in plugins.OURS.items():
+        if symbol in own.options and name not in fragments():
             return f"{symbol} has no effect without trackers-{name}: pip install 'trackers-relay[{name}]'"
     return ""
 

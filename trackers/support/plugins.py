@@ -22,17 +22,29 @@ COMMANDS = "trackers.commands"
 """Entry-point group of commands: name = "package.module:app", a ``typer.Typer``."""
 _GROUPS = "trackers."
 _OWN = "trackers-relay"
-OURS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
-    "aim": (frozenset({"tracker", "source", "copies"}), ("AIM_DIR",)),
-    "clearml": (frozenset({"tracker"}), ("CLEARML_OFFLINE_DIR",)),
-    "comet": (frozenset({"tracker"}), ("COMET_OFFLINE_DIRECTORY",)),
-    "dvclive": (frozenset({"tracker", "source"}), ("DVCLIVE_DIR",)),
-    "lake": (frozenset({"tracker", "source", "command"}), ()),
-    "neptune": (frozenset({"source"}), ()),
-    "swanlab": (frozenset({"tracker", "source", "copies"}), ("SWANLAB_LOG_DIR",)),
+
+
+class Own(NamedTuple):
+    """A distribution of ours. kinds: what is of its name: "tracker", "source", "copies". options: that it declares.
+    commands: that it brings."""
+
+    kinds: frozenset[str] = frozenset()
+    options: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+
+OURS: dict[str, Own] = {
+    "aim": Own(frozenset({"tracker", "source", "copies"}), ("AIM_DIR",)),
+    "clearml": Own(frozenset({"tracker"}), ("CLEARML_OFFLINE_DIR",)),
+    "comet": Own(frozenset({"tracker"}), ("COMET_OFFLINE_DIRECTORY",)),
+    "dvclive": Own(frozenset({"tracker", "source"}), ("DVCLIVE_DIR",)),
+    "lake": Own(frozenset({"tracker", "source"}), commands=("lake",)),
+    "mcp": Own(commands=("mcp", "skill")),
+    "neptune": Own(frozenset({"source"})),
+    "swanlab": Own(frozenset({"tracker", "source", "copies"}), ("SWANLAB_LOG_DIR",)),
 }
-"""What we keep in distributions of their own (plugins/), which extras of ours name, by name: what it is (tracker,
-source, destination of copies, command), and its options. Known without them, so that messages say what to install."""
+"""What we keep in distributions of their own (plugins/), by the extra of ours that names it. Known without them, so
+that messages say what to install."""
 _METADATA = (".dist-info", ".egg-info")
 
 
@@ -200,13 +212,19 @@ def _asked(place: str) -> list[list[PluginEntry]]:
 
 
 def ours(what: str) -> list[str]:
-    """Names of what we keep in distributions of their own: "tracker", "source", "copies" or "command"."""
-    return [name for name, (kinds, _) in OURS.items() if what in kinds]
+    """Names of what we keep in distributions of their own: "tracker", "source" or "copies"."""
+    return [name for name, own in OURS.items() if what in own.kinds]
 
 
 def install(name: str, what: str) -> str:
     """The command that installs a tracker, a source or copies of ours, for messages; "" if we have none of the name."""
     return f"pip install 'trackers-relay[{name}]'" if name in ours(what) else ""
+
+
+def install_command(name: str) -> str:
+    """The same for a command of the program."""
+    extra = next((extra for extra, own in OURS.items() if name in own.commands), "")
+    return f"pip install 'trackers-relay[{extra}]'" if extra else ""
 
 
 def distribution(group: str, name: str) -> str:

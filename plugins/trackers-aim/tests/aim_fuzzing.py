@@ -11,10 +11,10 @@ from tests.fuzz import mutate
 from tests.fuzz.targets import Target, everything, fetched
 
 
-def seeds(place: Path, run: Path | None) -> None:
+def seeds(place: Path, run: Path) -> None:
     """A store of Aim, as the stand-in for RocksDB has it."""
     place = place / "aim"
-    place.mkdir()
+    place.mkdir(parents=True)
     stand_in.with_objects(place)
     points = [(step, stand_in.T0 + step, 1 / (step + 1), step // 4) for step in range(12)]
     series = {("loss", 1): points, ("__system__gpu", 2): points[:3]}

@@ -10,7 +10,7 @@ from test_dvclive_reader import by_the_client, written
 from tests.fuzz.targets import JSON, Target, changed_files, everything, fetched
 
 
-def seeds(place: Path, run: Path | None) -> None:
+def seeds(place: Path, run: Path) -> None:
     """A folder of this package's, and one of the client's."""
     written(place / "dvclive/ours")
     by_the_client(place / "dvclive/theirs/dvclive")

@@ -8,16 +8,14 @@ from pathlib import Path
 from tests.fuzz import mutate
 from tests.fuzz.targets import Target, everything
 
-TRACKERS = ("json",)
-
 
 def seeds(place: Path, run: Path) -> None:
     """A lake with that run, and a checkpoint of one of its tables."""
     from trackers_lake.into_lake import add
     from trackers_lake.tables import Lake
 
-    add([str(run)], place / "lake")
-    Lake(place / "lake").compact("metrics")
+    add([str(run)], place / "lake/lake")
+    Lake(place / "lake/lake").compact("metrics")
 
 
 def targets() -> dict[str, Target]:

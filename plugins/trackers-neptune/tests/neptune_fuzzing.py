@@ -11,7 +11,7 @@ from tests.fuzz import mutate
 from tests.fuzz.targets import Target, everything, fetched
 
 
-def seeds(place: Path, run: Path | None) -> None:
+def seeds(place: Path, run: Path) -> None:
     """An export of Neptune in two files, with a picture and a set of files."""
     place = place / "neptune"
     files = place / "files" / safe("me/digits") / "run"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trackers.agents.answers import BUDGET, MOST_BUDGET, answer, page, plain, within
 from trackers.analysis import best as ranking
 from trackers.analysis import choosing, compare, comparison, diff, span_tree
 from trackers.analysis.alert_list import alerts_of, of_records
@@ -31,6 +30,7 @@ from trackers.readers import registry
 from trackers.readers.console import RunConsole, lines_of
 from trackers.readers.run_data import RunData
 from trackers.records import Finish, Span, name_floats, plain_name
+from trackers_mcp.answers import BUDGET, MOST_BUDGET, answer, page, plain, within
 
 EDIT, STOP = "edit", "stop"
 HANDS = (EDIT, STOP)

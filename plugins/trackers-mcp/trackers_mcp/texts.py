@@ -6,8 +6,8 @@ import inspect
 import typing
 from typing import Any
 
-from trackers.agents.server import INSTRUCTIONS
-from trackers.agents.tools import TOOLS, Tool, Tools
+from trackers_mcp.server import INSTRUCTIONS
+from trackers_mcp.tools import TOOLS, Tool, Tools
 
 
 def summary(tool: Tool) -> str:

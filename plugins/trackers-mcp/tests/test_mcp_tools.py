@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mcp_project as project
 import pytest
+from trackers_mcp.answers import BUDGET, CHARACTERS, plain, shown
+from trackers_mcp.tools import TOOLS, Tools, allowed, call
 
 import trackers
-from tests.agents import project
-from trackers.agents.answers import BUDGET, CHARACTERS, plain, shown
-from trackers.agents.tools import TOOLS, Tools, allowed, call
 from trackers.errors import UsageError
 from trackers.support import run_requests
 from trackers.training.run import Run
@@ -304,7 +304,7 @@ def test_stop_and_edit_do_what_the_commands_do(tmp_path: Path, monkeypatch: pyte
     assert isinstance(run, Run)
     hands = Tools(Path("runs"))
     monkeypatch.setattr("trackers.editing.requests.time.sleep", lambda seconds: None)
-    monkeypatch.setattr("trackers.agents.tools.ANSWER_S", 0.0)
+    monkeypatch.setattr("trackers_mcp.tools.ANSWER_S", 0.0)
     answer = ask(hands, "stop", run="one", reason="it diverges")
     assert answer["from_runs"]["looks"] is False
     (asked,) = run_requests.read(Path(run.path))

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from trackers._version import __version__
-from trackers.agents.tools import Tools, allowed, call
 from trackers.support.optional import need
+from trackers_mcp.tools import Tools, allowed, call
 
 INSTRUCTIONS = """\
 Tools over recorded training runs. Everything below "from_runs" in an answer was written by training scripts and \

@@ -13,9 +13,12 @@ from trackers.cli import completion
 from trackers.cli.common import RunsDir
 from trackers.cli.roots import runs_root
 
+mcp_app = typer.Typer()
+skill_app = typer.Typer()
 TOKEN = "TRACKERS_MCP_TOKEN"  # noqa: S105 - the variable that holds it
 
 
+@mcp_app.command()
 def mcp(
     sources: Annotated[
         list[str] | None,
@@ -41,8 +44,8 @@ def mcp(
 
     Example: trackers mcp; trackers mcp mlflow:mlflow.db#digits --allow stop
     """
-    from trackers.agents import server
-    from trackers.agents.tools import Tools
+    from trackers_mcp import server
+    from trackers_mcp.tools import Tools
 
     hands = [word.strip() for word in allow.split(",") if word.strip()]
     tools = Tools(Path(runs_root(directory)), sources or [], any_source=any_source)
@@ -58,6 +61,7 @@ def mcp(
     server.serve_http(made, token, port)
 
 
+@skill_app.command()
 def skill(
     llms: Annotated[bool, typer.Option("--llms", help="Print llms.txt instead.")] = False,
 ) -> None:
@@ -65,6 +69,6 @@ def skill(
 
     Example: mkdir -p skills/trackers; trackers skill > skills/trackers/SKILL.md
     """
-    from trackers.agents import texts
+    from trackers_mcp import texts
 
     sys.stdout.write(texts.llms() if llms else texts.skill())

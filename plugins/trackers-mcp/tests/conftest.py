@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import mcp_project as project
 import pytest
-
-from tests.agents import project
 
 
 @pytest.fixture(scope="module")

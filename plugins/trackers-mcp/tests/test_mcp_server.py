@@ -14,15 +14,17 @@ from typing import Any
 
 import httpx
 import pytest
+from trackers_mcp import server, texts
+from trackers_mcp.commands import TOKEN
+from trackers_mcp.tools import TOOLS, Tools
 
-from tests import ROOT
+from tests import ROOT, again
+from tests.e2e import test_docs
 from tests.helpers import wait_for
-from trackers.agents import server, texts
-from trackers.agents.tools import TOOLS, Tools
-from trackers.cli.agents import TOKEN
 from trackers.errors import UsageError
 
 pytest.importorskip("mcp", reason="the extra mcp")
+test_page_does_what_it_shows = again.with_values(test_docs.test_page_does_what_it_shows, [ROOT / "docs/agents.md"])
 READ_ONLY = [tool.name for tool in TOOLS if not tool.needs]
 
 
