@@ -139,6 +139,11 @@ def test_machine_is_that_of_the_node_that_delivers() -> None:
     assert machine_of(values, 0) == {}
     assert [gpu["uuid"] for gpu in machine_of(values, 1)["gpus"]] == ["GPU-1"]
     assert machine_of({"machines": {"node0": MACHINE}, "gpus": "two"}, 0)["gpus"] == []
+    odd = {"cores": "four", "threads": -1, "processor": 7, "memory_total_bytes": 2**70, "disks": {"/": 3, "/x": {}}}
+    wrong = machine_record(
+        {"properties": odd, "gpus": [{"vendor": ["nvidia"], "name": 5}, {"vendor": "nvidia", "cores": {}}]}
+    )
+    assert (wrong.cpu_count, wrong.memory.total, wrong.gpu_count, len(wrong.gpu_nvidia)) == (0, 0, 2, 1)
     amd = machine_record(
         {"properties": {}, "gpus": [{"vendor": "amd", "name": "AMD Instinct MI300X", "uuid": "GPU-7"}]}
     )

@@ -129,25 +129,26 @@ def machine_record(machine: Mapping[str, Any], *, each: bool = True) -> Any:
     from wandb.proto import wandb_internal_pb2 as protocol
 
     environment = protocol.EnvironmentRecord()
-    known = {field.name for field in environment.DESCRIPTOR.fields}
 
-    def put(name: str, value: Any) -> None:
-        if value and name in known:
-            setattr(environment, name, value)
+    def put(message: Any, name: str, value: Any) -> None:
+        if value and name in {field.name for field in message.DESCRIPTOR.fields}:
+            with contextlib.suppress(TypeError, ValueError):  # a run from elsewhere may say anything
+                setattr(message, name, value)
 
     about, gpus = machine.get("properties", {}), machine.get("gpus", [])
-    put("cpu_count", about.get("cores"))
-    put("cpu_count_logical", about.get("threads"))
-    if "cpu" in known and about.get("processor"):
-        environment.cpu.model = about["processor"]
-    if about.get("memory_total_bytes"):
-        environment.memory.total = about["memory_total_bytes"]
-    for path, disk in about.get("disks", {}).items():
-        environment.disk[path].total = disk.get("total_bytes", 0)
-        environment.disk[path].used = disk.get("used_bytes", 0)
-    put("gpu_count", len(gpus))
-    put("gpu_type", gpus[0].get("name") if gpus else None)
-    put("cuda_version", gpus[0].get("cuda") if gpus else None)
+    put(environment, "cpu_count", about.get("cores"))
+    put(environment, "cpu_count_logical", about.get("threads"))
+    if about.get("processor") and hasattr(environment, "cpu"):
+        put(environment.cpu, "model", about["processor"])
+    put(environment.memory, "total", about.get("memory_total_bytes"))
+    disks = about.get("disks")
+    for path, disk in disks.items() if isinstance(disks, dict) else ():
+        if isinstance(disk, dict):
+            put(environment.disk[path], "total", disk.get("total_bytes"))
+            put(environment.disk[path], "used", disk.get("used_bytes"))
+    put(environment, "gpu_count", len(gpus))
+    put(environment, "gpu_type", gpus[0].get("name") if gpus else None)
+    put(environment, "cuda_version", gpus[0].get("cuda") if gpus else None)
     names = {
         "nvidia": {
             "name": "name", "memory_total_bytes": "memory_total", "cores": "cuda_cores", "architecture": "architecture",
@@ -156,13 +157,11 @@ def machine_record(machine: Mapping[str, Any], *, each: bool = True) -> Any:
         "amd": {"name": "series", "uuid": "unique_id"},
     }  # fmt: skip
     for gpu in gpus if each else ():
-        vendor = gpu.get("vendor")
-        if f"gpu_{vendor}" in known and vendor in names:
+        vendor = str(gpu.get("vendor"))
+        if vendor in names and hasattr(environment, f"gpu_{vendor}"):
             entry = getattr(environment, f"gpu_{vendor}").add()
-            fields = {field.name for field in entry.DESCRIPTOR.fields}
             for ours, theirs in names[vendor].items():
-                if ours in gpu and theirs in fields:
-                    setattr(entry, theirs, gpu[ours])
+                put(entry, theirs, gpu.get(ours))
     return environment
 
 
