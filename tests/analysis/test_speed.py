@@ -140,6 +140,12 @@ def test_speed_agrees_with_pandas_on_the_raw_journal(parts: list[tuple[int, int,
     assert found.speed.tokens_per_s == pytest.approx((table["rate"] * passed).sum() / passed.sum(), rel=1e-6)
 
 
+def test_first_step_behind_an_evaluation_is_a_first_step() -> None:
+    """A run that evaluates before it trains is as fast as one that doesn't: its first step compiles, too."""
+    rows = [(0, 0, {"val_loss": 1.0}), *((step, 30 + step / 2, {"train_loss": 1.0}) for step in range(1, 11))]
+    assert facts(rows).speed.steps_per_s == facts(rows[1:]).speed.steps_per_s == 2.0
+
+
 def test_rates_per_gpu_count_every_gpu() -> None:
     """Tokens per second and GPU on eight ranks are eight times as many in all."""
     rows = [(step, step, {"perf/tokens_per_sec_per_gpu": 10.0}) for step in range(3)]

@@ -289,7 +289,7 @@ def _last_finite(values: Any) -> float | None:
 
 LOG_NAMES = "log.names."
 """Prefix of a console log's own names of metrics (docs/console-logs.md); these aren't settings."""
-VERSION = 6
+VERSION = 7
 LONGEST = 2000
 """Results that are longer texts are cut: a comparison shows a line of them."""
 

@@ -46,6 +46,8 @@ EACH = ("per_device_train_batch_size", "train_micro_batch_size_per_gpu")
 TOKENS_OF_STEP = ("tokens_per_iter", "tokens_per_step", "tokens_per_batch")
 TRAINED, PAUSED = 1, 2
 """What the time before a record was used for: training a step, or something else (an evaluation)."""
+CLOCKS = ("train_time_ms", "step_avg_ms")
+"""How long training took so far, which modded-nanogpt's evaluations say, too."""
 PAUSES = ("evaluation-time", "checkpoint-time", "checkpoint/iteration")
 """Metrics logged at the end of an activity that isn't a step."""
 
@@ -244,8 +246,10 @@ class SpanClock(msgspec.Struct):
         anchor = self.anchor
         if pause:
             # The span up to here holds the pause; of one for an earlier step, nobody knows how many steps it holds.
-            self.anchor = (step, time) if anchor is None or step >= anchor[0] else None
+            # Behind one that comes before all training there is a start's first step, which warms up.
             self.trained = step if training else self.trained
+            known = self.trained is not None and (anchor is None or step >= anchor[0])
+            self.anchor = (step, time) if known else None
             self.chained = False
             return None
         if not training or (anchor is not None and step == anchor[0] and step == self.trained):
@@ -539,10 +543,13 @@ def flag_of(name: str) -> int:
 
 def flags_of(names: Iterable[str]) -> int:
     """What all metrics of a record say, together."""
-    flags = 0
+    flags, clocked = 0, False
     for name in names:
-        flags |= flag_of(name)
-    return flags
+        if name in CLOCKS:
+            clocked = True
+        else:
+            flags |= flag_of(name)
+    return flags | TRAINED * (clocked and not flags & PAUSED)
 
 
 def figures(meter: Meter, config: Mapping[str, Any], summary: Mapping[str, Any], gpus: int | None) -> Speed:

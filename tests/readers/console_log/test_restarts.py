@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import gzip
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -168,6 +169,25 @@ def test_bar_of_an_evaluation_counts_at_its_end() -> None:
     found = [record.values for record in records if isinstance(record, Metrics)]
     assert [values.get("evaluate/loss", values.get("train_loss")) for values in found] == [2.0, 1.5, 1.25]
     assert note == ""
+
+
+def test_time_trained_so_far_is_the_clock_of_rows_without_stamps(tmp_path: Path) -> None:
+    """modded-nanogpt counts it anew behind its warm-up: the rows' times go on from there."""
+    path, trained = tmp_path / "a.log", 0
+    lines = ["step:0/40 val_loss:10.8000 train_time:0ms step_avg:nanms"]
+    for step in range(1, 41):
+        trained = 250 if step == 11 else trained + (30_000 if step == 1 else 250)
+        lines.append(f"step:{step}/40 train_loss:4.5000 train_time:{trained}ms step_avg:{trained / step:.2f}ms")
+    path.write_text("\n".join([*lines, ""]))
+    records, _ = read(path.read_text())
+    times = [record.time for record in records if isinstance(record, Metrics)]
+    assert [later - earlier for earlier, later in itertools.pairwise(times)] == [
+        30,
+        *[0.25] * 9,
+        0,
+        *[0.25] * 29,
+    ]  # of the first step that is counted anew nothing says how long it took
+    assert trackers.compare_runs(f"log:{path}").runs[0]["steps_per_s"] == pytest.approx(4, rel=0.03)
 
 
 def test_clock_that_is_set_back_is_no_restart() -> None:

@@ -109,6 +109,7 @@ class LogStream:
         self._attempt_began = 0.0
         self._bar_length: int | None = None  # of the bar that told a row's step
         self._bar_epoch: Number | None = None
+        self._trained_s = 0.0  # by the newest row
         self._bar_began: float | None = None  # when the progress bar showed nothing yet
         self._newest: dict[Any, LogRow] = {}  # the row of the highest step by who wrote what
         self._latest = 0.0  # time of the row with the highest iteration of this attempt
@@ -509,6 +510,9 @@ class LogStream:
             epoch = row.values.get("epoch") if row.form.bar else None  # each has a bar of its own
             if self._bar_began is None or epoch != self._bar_epoch:
                 self._bar_began, self._bar_epoch = self._clock, epoch
+            elif row.program.trained_ms and row.elapsed < self._trained_s:  # counted anew, as behind a warm-up
+                self._bar_began = self._clock - row.elapsed
+            self._trained_s = row.elapsed
             self._clock = max(self._clock, self._bar_began + row.elapsed)
         elif row.kind == TRAIN and self.rows > 1:
             self._clock += (1 if step < self._clocked else step - self._clocked) * _seconds(row)
@@ -835,7 +839,7 @@ def _read_lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) ->
 
 STDIN = "-"
 CUT = "the packed log is cut or damaged: this is what could be read of it"
-FORM = 7
+FORM = 8
 """Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
 IN_MEMORY_BYTES = 16 << 20

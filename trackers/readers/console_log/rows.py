@@ -223,6 +223,9 @@ class LineReader:
         if row.program.silent:
             values = {name: value for name, value in values.items() if row.program.silent.get(name) != value}
         row.values, row.texts = values, texts
+        trained_ms = values.get(row.program.trained_ms)
+        if trained_ms is not None and math.isfinite(trained_ms):
+            row.elapsed = float(trained_ms) / 1000
 
     def goes_on(self, row: LogRow) -> dict[str, Number] | None:
         """The values of the line that was read last, if it continues a row; {} if it doesn't, None if it is damaged.

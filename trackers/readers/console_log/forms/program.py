@@ -128,6 +128,7 @@ class Program:
             bar beside them does.
         helper: its lines stand in other programs' logs.
         rounded: steps are rounded, so that several rows may have the same.
+        trained_ms: the name here of milliseconds trained so far, by which rows without stamps have their times.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Program:
     by_bar: bool = False
     helper: bool = False
     rounded: bool = False
+    trained_ms: str = ""
 
     def called(self, form: Form, part: str = "") -> Names:
         """What the keys of a form are called.

@@ -71,5 +71,6 @@ MODDED = Program(
         Form("step:", r"step:(?P<step>INT)/(?P<total>INT) (?=(?:train_loss|val_loss|val_bpb|train_time):)",
              fields=SPACED, needs=("train_time+step_avg",), fixed=True, looks=r"step:INT/\d"),
     ),
+    trained_ms="train_time_ms",
     releases=((r"step:", "2024 to 2026"),),
 )  # fmt: skip
