@@ -80,6 +80,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "HOME": str(place), "XDG_DATA_HOME": str(place / ".local/share"), "XDG_STATE_HOME": str(place / ".local/state"),
         "XDG_CACHE_HOME": str(place / ".cache"), "XDG_CONFIG_HOME": str(place / ".config"),
         "TRACKIO_DIR": str(place / "trackio"), "WANDB_MODE": "offline",
+        "TRACKER_FINISH_TIMEOUT": "1200",  # a user's machine isn't as busy as one that tests
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(place)

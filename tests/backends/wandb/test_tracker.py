@@ -526,8 +526,8 @@ def test_run_that_goes_on_after_a_preemption_ends_as_its_last_attempt(
     status: Status, state: str, code: int, mode: str, server: WandbServer, tmp_path: Path
 ) -> None:
     """A preempted run that is resumed shows how the resumed one ended, offline files after ``wandb sync``, too."""
-    if mode == "offline" and state == "failed" and CLIENT < (0, 31):
-        pytest.skip("needs wandb 0.31: the wandb sync of others leaves such a run preempted")
+    if mode == "offline" and (state == "failed" and CLIENT < (0, 31) or state != "finished" and CLIENT < (0, 28)):
+        pytest.skip("needs wandb 0.31: the wandb sync of others leaves such a run preempted, or says that it finished")
     run = driver(tmp_path, options={"WANDB_MODE": mode})
     for end, last in ((10, Status("preempted")), (23, status)):
         run.deliver(training(20)[:end], status=last)
@@ -614,6 +614,18 @@ def test_finished_run_is_edited(server: WandbServer, tmp_path: Path, offline: bo
     if not offline:
         held = server.runs[ID]
         assert (held.display_name, held.tags, held.notes, held.group) == ("new", [], "", "")
+
+
+@pytest.mark.slow
+def test_offline_run_with_nested_settings_is_uploaded_whole(server: WandbServer, tmp_path: Path) -> None:
+    """A mapping that is set whole is there after ``wandb sync``, with the run's rows and its end: the old one, before
+    0.28, ends at the removal of a setting that isn't there, and prints "done"."""
+    run = driver(tmp_path, config={"model": {"depth": 4}}, options={"WANDB_MODE": "offline"})
+    run.deliver(training(3))
+    sync(tmp_path)
+    held = server.runs[ID]
+    assert held.config["model"]["value"] == {"depth": 4}
+    assert (len([row for row in held.history if "global_step" in row]), held.state) == (3, "finished")
 
 
 @pytest.mark.processes

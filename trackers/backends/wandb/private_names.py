@@ -113,6 +113,8 @@ def drop_config(run: Any, names: list[str]) -> None:
 
     record = protocol.ConfigRecord()
     for name in names:
+        if _syncs_in_python():  # it ends at the removal of what isn't there, and with it the upload
+            record.update.add(key=name, value_json="{}")
         record.remove.add(key=name)
     if names:
         interface(run)._publish_config(record)
@@ -263,9 +265,14 @@ def is_graphql_error(error: Exception) -> bool:
 def upload_command() -> str:
     """Words of the client's command that uploads an offline file: before 0.28, a run's second file replaces its first
     one unless it is to be appended."""
+    return "sync --append" if _syncs_in_python() else "sync"
+
+
+def _syncs_in_python() -> bool:
+    """Whether the client's ``wandb sync`` is the old one, which isn't its service."""
     import wandb
 
-    return "sync" if number(wandb.__version__) >= (0, 28) else "sync --append"
+    return number(wandb.__version__) < (0, 28)
 
 
 def kill_service() -> None:
