@@ -73,42 +73,63 @@ def comparability_warnings(
             steps and another did not.
         no_speedup: runs that have none: the baseline tells of other work, or by another clock.
     """
-    warnings = []
-    for what, names, why in SETTINGS:
-        if len(runs) > 1 and (values := _different(runs, lambda run, names=names: work(run.config, names))):  # type: ignore[misc]
-            warnings.append(f"{what} differs ({values}): {why}")
-    if len(runs) > 1:
-        if values := _different(runs, lambda run: run.gpu_name or None):
-            warnings.append(f"GPUs differ ({values}): speed says as much of them as of the runs")
-        if values := _different(runs, _memory_kind):
-            warnings.append(f"memory was measured differently ({values}): it can't be compared")
-        if values := _different(runs, lambda run: run.speed.basis or None):
-            warnings.append(f"step times come from different measurements ({values}): a wall clock includes evaluation")
-        if values := _different(runs, lambda run: run.steps):
-            warnings.append(f"lengths differ (last step {values}): last and best values are of different steps")
-    unfinished = [run for run in runs if run.status not in ("finished", "")]
-    if unfinished and len(runs) > 1:
-        which = ", ".join(f"{run.name or run.id} {run.status}" for run in unfinished[:SHOWN])
-        warnings.append(f"not finished: {which}{_and_more(len(unfinished))}")
+    warnings = _differing(runs) if len(runs) > 1 else []
     if steps_per_s:
         which = "the baseline doesn't say its" if no_speedup else "no run says its"
         warnings.append(f"speed-up is from steps/s, as if batches were equal: {which} global_batch_size")
     if wall:
         warnings.append("a speed-up is by the wall clock, evaluations included: not all runs logged their step times")
     if base is not None:
-        other = [run for run in no_speedup if run.speed.samples_per_s and base.speed.samples_per_s]
-        clocks = ", ".join(dict.fromkeys(run.speed.samples_basis for run in [*other, base]))
-        silent = [run for run in no_speedup if run not in other]
-        warnings += _without(silent, "samples/s need global_batch_size, which not all of these and the baseline say")
-        warnings += _without(other, f"their samples/s and the baseline's are by different clocks ({clocks})")
-    remarks = dict.fromkeys(remark for run in runs for remark in _remarks(run))
+        warnings += _speedless(base, no_speedup)
+    return [*warnings, *_remarked(runs)]
+
+
+def _differing(runs: Sequence[RunStats]) -> list[str]:
+    """What isn't the same of several runs, and what can't be compared by that."""
+    warnings = []
+    for what, names, why in SETTINGS:
+        if values := _different(runs, lambda run, names=names: work(run.config, names)):  # type: ignore[misc]
+            warnings.append(f"{what} differs ({values}): {why}")
+    for value_of, text in _MEASURED:
+        if values := _different(runs, value_of):
+            warnings.append(text.format(values))
+    if unfinished := [run for run in runs if run.status not in ("finished", "")]:
+        which = ", ".join(f"{run.name or run.id} {run.status}" for run in unfinished[:SHOWN])
+        warnings.append(f"not finished: {which}{_and_more(len(unfinished))}")
+    return warnings
+
+
+_MEASURED: tuple[tuple[Callable[[RunStats], Any], str], ...] = (
+    (lambda run: run.gpu_name or None, "GPUs differ ({}): speed says as much of them as of the runs"),
+    (_memory_kind, "memory was measured differently ({}): it can't be compared"),
+    (lambda run: run.speed.basis or None,
+     "step times come from different measurements ({}): a wall clock includes evaluation"),
+    (lambda run: run.steps, "lengths differ (last step {}): last and best values are of different steps"),
+)  # fmt: skip
+"""What of two runs may differ beside their settings, and what that means."""
+
+
+def _speedless(base: RunStats, no_speedup: Sequence[RunStats]) -> list[str]:
+    """Why some runs have no speed-up against the baseline."""
+    other = [run for run in no_speedup if run.speed.samples_per_s and base.speed.samples_per_s]
+    clocks = ", ".join(dict.fromkeys(run.speed.samples_basis for run in [*other, base]))
+    silent = [run for run in no_speedup if run not in other]
+    return [
+        *_without(silent, "samples/s need global_batch_size, which not all of these and the baseline say"),
+        *_without(other, f"their samples/s and the baseline's are by different clocks ({clocks})"),
+    ]
+
+
+def _remarked(runs: Sequence[RunStats]) -> list[str]:
+    """What readers and speeds remark on single runs, each once; the first ones where there are many."""
+    remarks = list(dict.fromkeys(remark for run in runs for remark in _remarks(run)))
     if len(remarks) > SHOWN:
-        warnings += [*list(remarks)[:SHOWN], f"and {len(remarks) - SHOWN} more remarks of this kind"]
-        return warnings
+        return [*remarks[:SHOWN], f"and {len(remarks) - SHOWN} more remarks of this kind"]
+    lines = []
     for remark in remarks:
         whose = [run.name or run.id for run in runs if remark in _remarks(run)]
-        warnings.append(f"{', '.join(whose[:SHOWN])}{_and_more(len(whose))}: {remark}")
-    return warnings
+        lines.append(f"{', '.join(whose[:SHOWN])}{_and_more(len(whose))}: {remark}")
+    return lines
 
 
 def _without(runs: Sequence[RunStats], why: str) -> list[str]:

@@ -218,30 +218,38 @@ def diff(first: Provenance, second: Provenance) -> list[Difference]:
 
     What one of the runs doesn't say isn't compared: of where it ran each fact, of git, data and packages the part.
     """
-    differences = _mappings("config", first.config, second.config)
     both = first.code is not None and second.code is not None
+    differences = _mappings("config", first.config, second.config)
     differences += _mappings("argv", _command(first, both), _command(second, both))
-    apart = {"patch": None}
-    if first.git.get("commit") and first.git.get("commit") == second.git.get("commit"):
-        apart["branch"] = None
     if first.git and second.git:
-        differences += _mappings("git", {**first.git, **apart}, {**second.git, **apart})
-    patches = [str(provenance.git.get("patch") or "") for provenance in (first, second)]
-    if patches[0] != patches[1] and first.git and second.git and not both:
-        old, new = (patch.splitlines() for patch in patches)
-        lines = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
-        removed, added = ([line[1:] for line in lines if line.startswith(sign)] for sign in "-+")
-        differences.append(Difference("git", "patch", "\n".join(removed) or None, "\n".join(added) or None))
+        differences += _repositories(first.git, second.git, with_patch=not both)
     if first.code is not None and second.code is not None:
         differences += _files(first.code, second.code)
     for part in ("data", "packages"):
         if getattr(first, part) and getattr(second, part):
             differences += _mappings(part, getattr(first, part), getattr(second, part))
-    machines = [first.hardware, second.hardware]
-    if len({_SURVEYED in machine for machine in machines}) == 2:  # nobody looked at the machine of one of them
-        common = machines[0].keys() & machines[1].keys()
-        machines = [{name: value for name, value in machine.items() if name in common} for machine in machines]
-    return differences + _mappings("hardware", *machines)
+    return differences + _machines(first.hardware, second.hardware)
+
+
+def _repositories(first: Mapping[str, Any], second: Mapping[str, Any], *, with_patch: bool) -> list[Difference]:
+    """What of two states of a repository differs. with_patch: uncommitted changes too, where no files tell more."""
+    apart = {"patch": None}
+    if first.get("commit") and first.get("commit") == second.get("commit"):
+        apart["branch"] = None
+    differences = _mappings("git", {**first, **apart}, {**second, **apart})
+    old, new = (str(git.get("patch") or "").splitlines() for git in (first, second))
+    if old != new and with_patch:
+        lines = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
+        removed, added = ([line[1:] for line in lines if line.startswith(sign)] for sign in "-+")
+        differences.append(Difference("git", "patch", "\n".join(removed) or None, "\n".join(added) or None))
+    return differences
+
+
+def _machines(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Difference]:
+    if (_SURVEYED in first) != (_SURVEYED in second):  # nobody looked at the machine of one of them
+        common = first.keys() & second.keys()
+        first, second = ({name: machine[name] for name in machine if name in common} for machine in (first, second))
+    return _mappings("hardware", first, second)
 
 
 def _files(first: Code, second: Code) -> list[Difference]:

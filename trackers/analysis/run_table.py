@@ -109,24 +109,39 @@ def table(
     Raises:
         UsageError: there is no such column.
     """
-    if columns:
-        exact = [name for name in choosing.split_words(columns) if name in ABOUT]
-        names = choosing.columns(
-            columns, exact if len(exact) == len(choosing.split_words(columns)) else glances.names(lines)
-        )
-        values = [name for name in names if name not in ABOUT]
-    else:
-        by = sort.removeprefix("-")
-        values = list(dict.fromkeys([*([by] if by and by not in ABOUT else []), *usual(lines)]))
-        several = len({line.project for line in lines}) > 1
-        about = ["name", "id", *(["project"] if several else []), "status", "steps", "age"]
-        names = [*about, *values, "trackers"]
+    names = _chosen(columns, lines, glances) if columns else _usual_columns(lines, sort.removeprefix("-"))
+    values = [name for name in names if name not in ABOUT]
     now = time.time() if now is None else now
     cells = [_cells(lines, name, glances, now) for name in names]
     rows = list(map(list, zip(*cells, strict=True)))
     texts = {column for column, name in enumerate(names) if _is_text(name, cells[column])}
     left = next((column for column in range(len(names)) if column not in texts), len(names))
-    tones = {}
+    return TextTable(
+        names, rows, texts=left, more_texts=frozenset(column for column in texts if column >= left),
+        tones=_tones(lines, names, values, cells),
+        spare=_spare(names, values, sort.removeprefix("-")),
+        whole=frozenset(at for at, name in enumerate(names) if name in _WHOLE),
+        least={at: STANDING for at, name in enumerate(names) if name == "trackers"},
+    )  # fmt: skip
+
+
+def _chosen(columns: str, lines: Sequence[RunLine], glances: Glances) -> list[str]:
+    words = choosing.split_words(columns)
+    exact = [name for name in words if name in ABOUT]  # then no run needs to be looked into for what it has
+    return choosing.columns(columns, exact if len(exact) == len(words) else glances.names(lines))
+
+
+def _usual_columns(lines: Sequence[RunLine], by: str) -> list[str]:
+    values = dict.fromkeys([*([by] if by and by not in ABOUT else []), *usual(lines)])
+    several = len({line.project for line in lines}) > 1
+    return ["name", "id", *(["project"] if several else []), "status", "steps", "age", *values, "trackers"]
+
+
+def _tones(
+    lines: Sequence[RunLine], names: Sequence[str], values: Sequence[str], cells: Sequence[Sequence[Any]]
+) -> dict[tuple[int, int], str]:
+    """How each run stands, and within one project the best of each metric."""
+    tones: dict[tuple[int, int], str] = {}
     if "status" in names:
         at = names.index("status")
         tones = {(number, at): _TONES.get(line.status, "") for number, line in enumerate(lines)}
@@ -135,12 +150,7 @@ def table(
             at = names.index(name)
             goal = None if name.startswith("config.") else roles.direction(records.plain_name(name))
             tones |= {(number, at): "best" for number in best_of(cells[at], goal)}
-    return TextTable(
-        names, rows, texts=left, more_texts=frozenset(column for column in texts if column >= left), tones=tones,
-        spare=_spare(names, values, sort.removeprefix("-")),
-        whole=frozenset(at for at, name in enumerate(names) if name in _WHOLE),
-        least={at: STANDING for at, name in enumerate(names) if name == "trackers"},
-    )  # fmt: skip
+    return tones
 
 
 def usual(lines: Sequence[RunLine]) -> list[str]:

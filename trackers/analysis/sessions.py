@@ -247,6 +247,15 @@ def comparison(summaries: Sequence[SessionSummary]) -> Iterator[str]:
         yield ""
         yield f"No {missing} session to compare with."
         return
+    yield from _performance(single, several)
+    warnings = comparability_warnings([session.facts for session in summaries])
+    if warnings:
+        yield ""
+        yield from (f"⚠️  {plain(text)}" for text in warnings)
+
+
+def _performance(single: Sequence[SessionSummary], several: Sequence[SessionSummary]) -> Iterator[str]:
+    """The averages of both, with speed-up and efficiency for each number of GPUs."""
     yield ""
     yield "⚡ PERFORMANCE COMPARISON:"
     yield from _averages("Single GPU Average", single)
@@ -260,10 +269,6 @@ def comparison(summaries: Sequence[SessionSummary]) -> Iterator[str]:
         yield ""
         yield f"🚀 Multi-GPU Speedup{label}: {_number(times, '.2f', 'x')}{basis}"
         yield f"📊 GPU Efficiency{label}: {_number(efficiency(times, count), '.1f', '%')}"
-    warnings = comparability_warnings([session.facts for session in summaries])
-    if warnings:
-        yield ""
-        yield from (f"⚠️  {plain(text)}" for text in warnings)
 
 
 def communication(summaries: Sequence[SessionSummary]) -> Iterator[str]:
@@ -304,9 +309,7 @@ def _speedup(single: Sequence[SessionSummary], several: Sequence[SessionSummary]
 
     Sessions that don't say their samples/s are left out where others do.
     """
-    groups = [[session.facts.speed for session in group if session.is_timed] for group in (several, single)]
-    if any(each.samples_per_s for group in groups for each in group):
-        groups = [[each for each in group if each.samples_per_s] for group in groups]
+    groups = _timed_speeds(several, single)
     pairs = [speed.comparable_speeds(first, second) for first in groups[0] for second in groups[1]]
     kinds = {pair[0] if pair is not None else None for pair in pairs}
     if len(kinds) != 1 or None in kinds:
@@ -318,6 +321,13 @@ def _speedup(single: Sequence[SessionSummary], several: Sequence[SessionSummary]
     if kind.startswith("steps"):
         return times, f" ({kind}: no session says its samples/s, equal batches are taken for granted)"
     return times, "" if kind == "samples/s" else f" ({kind})"
+
+
+def _timed_speeds(*groups: Sequence[SessionSummary]) -> list[list[speed.Speed]]:
+    """The speeds of each group's sessions; those in samples/s alone where any is."""
+    timed = [[session.facts.speed for session in group if session.is_timed] for group in groups]
+    in_samples = [[each for each in group if each.samples_per_s] for group in timed]
+    return in_samples if any(in_samples) else timed
 
 
 def _count(session: SessionSummary) -> str:

@@ -54,7 +54,11 @@ def runs_named(reference: str, root: Path) -> list[RunDirectory]:
     project, _, rest = reference.rpartition("/")
     if project and rest == LATEST and (folder := _folder(project, root)) is not None:
         return [_latest(find_runs(folder), folder)]
-    runs = list(find_runs(root))
+    return _among(reference, list(find_runs(root)), root)
+
+
+def _among(reference: str, runs: list[RunDirectory], root: Path) -> list[RunDirectory]:
+    """Those of all runs that a reference names by id, name, project or pattern."""
     if not runs:
         raise NotFound(none_in(root, ": give --dir, or a run's directory"))
     exact = [run for run in runs if reference in (run.path.name, f"{run.path.parent.name}/{run.path.name}")]

@@ -233,23 +233,58 @@ def of_file(path: Path, count: int = 0) -> tuple[Space, list[str]]:
 
 
 def _of_content(content: Mapping[str, Any], path: Path, count: int) -> tuple[Space, list[str]]:
+    notes = _without_effect(content, path)
+    method = _method(content, path, count)
+    most = _most_runs(content, path)
+    space = Space(count=count or most if method == "random" else 0, most=most if method == "grid" else 0)
+    for name, about in _parameters(content, path, space):
+        _add_parameter(space, method, name, about, path)
+        notes += [f"{path}: parameter {name}: {key!r} has no effect"
+                 for key in sorted(map(str, about.keys() - _known_of(about)))]  # fmt: skip
+    if method == "random" and not space.draws:
+        space.count = 0
+    if (metric := content.get("metric")) is not None:
+        space.metric, space.goal = _metric(metric, path)
+    space.command = _command(content, path)
+    space.name, space.project, space.entity = (str(content.get(key) or "") for key in ("name", "project", "entity"))
+    return space, notes
+
+
+def _without_effect(content: Mapping[str, Any], path: Path) -> list[str]:
+    """What of a sweep's file does nothing here, a line each."""
     notes = [f"{path}: {name!r} isn't known and has no effect" for name in sorted(map(str, content.keys() - KNOWN))]
     if content.get("early_terminate"):
         notes.append(f"{path}: early_terminate has no effect here: runs are trained to their end")
+    metric = content.get("metric")
+    if isinstance(metric, Mapping) and "target" in metric:
+        notes.append(f"{path}: metric.target has no effect here: all runs are trained")
+    return notes
+
+
+def _method(content: Mapping[str, Any], path: Path, count: int) -> str:
+    """grid or random; count: the draws that the command asks for."""
     method = " ".join(str(content.get("method", "grid")).split())[:80]
     if method not in ("grid", "random"):
         raise UsageError(f"{path}: method {method!r}: grid and random are done here; for {method} use Optuna "
                          "(trackers.frameworks.optuna)")  # fmt: skip
     if method == "grid" and count:
         raise UsageError(f"{path}: --random draws nothing from a grid: leave it out, or write method: random")
-    parameters = content.get("parameters")
-    if not isinstance(parameters, Mapping) or not parameters:
-        raise UsageError(f"{path}: no parameters: a mapping such as parameters: {{lr: {{values: [0.1, 0.01]}}}}")
+    return method
+
+
+def _most_runs(content: Mapping[str, Any], path: Path) -> int:
+    """``run_cap``; 0 for none."""
     most = content.get("run_cap")
     if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
         raise UsageError(f"{path}: run_cap is a number of runs, not {str(most)[:80]!r}")
-    most = most or 0
-    space = Space(count=count or most if method == "random" else 0, most=most if method == "grid" else 0)
+    return most or 0
+
+
+def _parameters(content: Mapping[str, Any], path: Path, space: Space) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each parameter's name and what is said of it; nested ones are noted in the space as such."""
+    parameters = content.get("parameters")
+    if not isinstance(parameters, Mapping) or not parameters:
+        raise UsageError(f"{path}: no parameters: a mapping such as parameters: {{lr: {{values: [0.1, 0.01]}}}}")
     for keys, about in _flat(parameters):
         name = ".".join(keys)
         if len(keys) > 1:
@@ -260,19 +295,7 @@ def _of_content(content: Mapping[str, Any], path: Path, count: int) -> tuple[Spa
             raise UsageError(
                 f"{path}: parameter {name} is a list: write {{values: [a, b]}}, or {{value: [a, b]}} for one"
             )
-        _add_parameter(space, method, name, about, path)
-        notes += [f"{path}: parameter {name}: {key!r} has no effect"
-                 for key in sorted(map(str, about.keys() - _known_of(about)))]  # fmt: skip
-    if method == "random" and not space.draws:
-        space.count = 0
-    metric = content.get("metric")
-    if metric is not None:
-        space.metric, space.goal = _metric(metric, path)
-        if isinstance(metric, Mapping) and "target" in metric:
-            notes.append(f"{path}: metric.target has no effect here: all runs are trained")
-    space.command = _command(content, path)
-    space.name, space.project, space.entity = (str(content.get(key) or "") for key in ("name", "project", "entity"))
-    return space, notes
+        yield name, about
 
 
 def _metric(metric: Any, path: Path) -> tuple[str, str]:

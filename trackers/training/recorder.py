@@ -175,13 +175,20 @@ class Recorder:
         whole = whole_step(step, self.problem)
         step = min(self.following, MAX_STEP) if whole is None else whole
         beside, self._beside = self._beside, {}
-        if not beside and not len(self._queue) and nothing_else(values) and self.across.quick(step, now, values):
-            self._stepped(step, keep)
-            if now > self.poll_at:
-                self.poll(now)
-            return
-        if not beside and self._log_on_axes(values, step, now, keep):
-            return
+        if beside or not (self._log_reductions(values, step, now, keep) or self._log_on_axes(values, step, now, keep)):
+            self._log_split(self._split(values, beside), values, step, now, keep)
+
+    def _log_reductions(self, values: Mapping[str, Any], step: int, now: float, keep: bool) -> bool:
+        """Record values across ranks alone, as the transport can at once. False: nothing is recorded."""
+        if len(self._queue) or not nothing_else(values) or not self.across.quick(step, now, values):
+            return False
+        self._stepped(step, keep)
+        if now > self.poll_at:
+            self.poll(now)
+        return True
+
+    def _split(self, values: Mapping[str, Any], beside: Mapping[str, Any]) -> Split:
+        """Values by their kinds. beside: those that were held for this call."""
         split = Split(transfer, converted if self.holds_steps else None)
         if nothing_else(values):
             split.reductions.update(values)
@@ -189,6 +196,10 @@ class Recorder:
             split.add(values)
         if beside:
             split.add(beside)
+        return split
+
+    def _log_split(self, split: Split, values: Mapping[str, Any], step: int, now: float, keep: bool) -> None:
+        """Record one call: its results, and one line for each other kind of its values."""
         across = self.across
         added = ReductionRow(split.reductions, across.move, across.batch) if split.reductions else None
         for problem in split.problems + (added.problems if added is not None else []):
@@ -200,11 +211,7 @@ class Recorder:
         positions = self.axes.see(numbers, step) if self.axes else {}
         if self.fold is not None and texts:
             self.fold.update(texts)
-        lines = []
-        for axis, names in self._by_axis(texts, positions):
-            held = {name: texts[name] for name in names}
-            lists = [name for name in held if name in split.lists]
-            lines.append(records.encode(Text(step=step, time=now, values=held, axis=axis, lists=lists)))
+        lines = self._text_lines(texts, split.lists, step, now, positions)
         lines.extend(self._media_lines(split.media, step, now, positions))
         waiting = numbers if added is None else {**numbers, **across.begin(step, now, added)}
         moving = any(isinstance(value, Transfer) for value in waiting.values())
@@ -216,22 +223,29 @@ class Recorder:
         with self._lock:
             if self._is_over("log"):  # finish came in between
                 return
-            if moving or len(self._queue):
+            if moving or len(self._queue):  # lines stay in the order of their calls
                 self.fast = False
                 self._queue.add(PendingRecord(waiting, build))
             else:
                 self.append(build(waiting))
             if results:
                 self.summarize(results, split.lists)
-            last = self.step
             self._stepped(step, keep)
-            if results and not (waiting or lines):  # no row: what is logged last of all belongs to the last one
-                self.step = last
         if len(self.known) < KNOWN_NAMES:
             self.known.update(name for name in numbers if name in values)
             self._across_names.update(split.reductions)
         if now > self.poll_at or not self.fast:
             self.poll(now)
+
+    def _text_lines(
+        self, texts: Mapping[str, str], lists: Any, step: int, now: float, positions: Mapping[str, Any]
+    ) -> list[bytes]:
+        lines = []
+        for axis, names in self._by_axis(texts, positions):
+            held = {name: texts[name] for name in names}
+            own_lists = [name for name in held if name in lists]
+            lines.append(records.encode(Text(step=step, time=now, values=held, axis=axis, lists=own_lists)))
+        return lines
 
     def log_at_once(self, values: Any, step: Any, keep: bool) -> bool:
         """Record numbers of known names that need but be read, as the quick way does. False: nothing is recorded."""

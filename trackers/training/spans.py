@@ -155,77 +155,93 @@ class LiveSpan:
             name = self.name or getattr(function, "__qualname__", None) or type(function).__name__
             return LiveSpan(self._spans, name, inputs, self.kind, self._given)
 
-        if inspect.iscoroutinefunction(function):
+        wrap = next((wrap for is_of_kind, wrap in _WRAPPERS if is_of_kind(function)), _called)
+        return wrap(function, made)  # type: ignore[return-value]
 
-            @functools.wraps(function)
-            async def waited(*arguments: Any, **more: Any) -> Any:
-                with made(arguments, more) as span:
-                    span.outputs = await function(*arguments, **more)
-                    return span.outputs
 
-            return waited  # type: ignore[return-value]
+Made = Callable[["tuple[Any, ...]", "dict[str, Any]"], LiveSpan]
+"""Makes the span of a call with these arguments."""
 
-        if inspect.isgeneratorfunction(function):
 
-            @functools.wraps(function)
-            def yielded(*arguments: Any, **more: Any) -> Any:
-                steps = _Steps(made(arguments, more))
-                with steps.ending():
-                    inner = function(*arguments, **more)
-                    step: Callable[[Any], Any] = inner.send
-                    value: Any = None
-                    while True:
-                        try:
-                            with steps.running():
-                                item = step(value)
-                        except StopIteration as end:
-                            return end.value
-                        steps.add_item(item)
-                        try:
-                            step, value = inner.send, (yield item)
-                        except GeneratorExit:
-                            with steps.running():
-                                inner.close()
-                            raise
-                        except BaseException as error:
-                            step, value = inner.throw, error
+def _called(function: Callable[..., Any], made: Made) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def called(*arguments: Any, **more: Any) -> Any:
+        with made(arguments, more) as span:
+            span.outputs = function(*arguments, **more)
+            return span.outputs
 
-            return yielded  # type: ignore[return-value]
+    return called
 
-        if inspect.isasyncgenfunction(function):
 
-            @functools.wraps(function)
-            async def given(*arguments: Any, **more: Any) -> Any:
-                steps = _Steps(made(arguments, more))
-                with steps.ending():
-                    inner = function(*arguments, **more)
-                    step: Callable[[Any], Any] = inner.asend
-                    value: Any = None
-                    while True:
-                        try:
-                            with steps.running():
-                                item = await step(value)
-                        except StopAsyncIteration:
-                            return
-                        steps.add_item(item)
-                        try:
-                            step, value = inner.asend, (yield item)
-                        except GeneratorExit:
-                            with steps.running():
-                                await inner.aclose()
-                            raise
-                        except BaseException as error:
-                            step, value = inner.athrow, error
+def _awaited(function: Callable[..., Any], made: Made) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def waited(*arguments: Any, **more: Any) -> Any:
+        with made(arguments, more) as span:
+            span.outputs = await function(*arguments, **more)
+            return span.outputs
 
-            return given  # type: ignore[return-value]
+    return waited
 
-        @functools.wraps(function)
-        def called(*arguments: Any, **more: Any) -> Any:
-            with made(arguments, more) as span:
-                span.outputs = function(*arguments, **more)
-                return span.outputs
 
-        return called  # type: ignore[return-value]
+def _yielding(function: Callable[..., Any], made: Made) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def yielded(*arguments: Any, **more: Any) -> Any:
+        steps = _Steps(made(arguments, more))
+        with steps.ending():
+            inner = function(*arguments, **more)
+            step: Callable[[Any], Any] = inner.send
+            value: Any = None
+            while True:
+                try:
+                    with steps.running():
+                        item = step(value)
+                except StopIteration as end:
+                    return end.value
+                steps.add_item(item)
+                try:
+                    step, value = inner.send, (yield item)
+                except GeneratorExit:
+                    with steps.running():
+                        inner.close()
+                    raise
+                except BaseException as error:
+                    step, value = inner.throw, error
+
+    return yielded
+
+
+def _yielding_later(function: Callable[..., Any], made: Made) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def given(*arguments: Any, **more: Any) -> Any:
+        steps = _Steps(made(arguments, more))
+        with steps.ending():
+            inner = function(*arguments, **more)
+            step: Callable[[Any], Any] = inner.asend
+            value: Any = None
+            while True:
+                try:
+                    with steps.running():
+                        item = await step(value)
+                except StopAsyncIteration:
+                    return
+                steps.add_item(item)
+                try:
+                    step, value = inner.asend, (yield item)
+                except GeneratorExit:
+                    with steps.running():
+                        await inner.aclose()
+                    raise
+                except BaseException as error:
+                    step, value = inner.athrow, error
+
+    return given
+
+
+_WRAPPERS: tuple[tuple[Callable[[Any], bool], Callable[..., Callable[..., Any]]], ...] = (
+    (inspect.iscoroutinefunction, _awaited), (inspect.isgeneratorfunction, _yielding),
+    (inspect.isasyncgenfunction, _yielding_later),
+)  # fmt: skip
+"""How a function is wrapped whose call isn't over when it returns."""
 
 
 class _Steps:

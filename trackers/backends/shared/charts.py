@@ -17,6 +17,7 @@ MAX_GROUPS = 20
 MAX_POINTS = 20_000
 BINS = 32
 WIDTH, HEIGHT = 600, 400
+LEFT, TOP, RIGHT, BOTTOM = 70, 40, WIDTH - 20, HEIGHT - 60
 """Of a picture, in pixels."""
 LABEL = 20
 """Longest label that is shown whole, in characters."""
@@ -185,60 +186,77 @@ def _by_pillow(shape: _Shape, titles: tuple[str, str, str]) -> bytes | None:
         return None
     picture = Image.new("RGB", (WIDTH, HEIGHT), "white")
     draw = ImageDraw.Draw(picture)
-    left, top, right, bottom = 70, 40, WIDTH - 20, HEIGHT - 60
     title, below, beside = (plain_text(text) for text in titles)
-    draw.text((left, 10), title, fill="black")
-    draw.text((left, HEIGHT - 20), below, fill="black")
-    draw.text((5, top - 20), beside, fill="black")
+    draw.text((LEFT, 10), title, fill="black")
+    draw.text((LEFT, HEIGHT - 20), below, fill="black")
+    draw.text((5, TOP - 20), beside, fill="black")
     if shape.kind == "matrix":
-        most = max((value for row in shape.cells for value in row), default=0.0) or 1.0
-        wide, high = (right - left) / max(len(shape.labels), 1), (bottom - top) / max(len(shape.rows), 1)
-        for index, row in enumerate(shape.cells):
-            draw.text((5, top + high * (index + 0.5) - 5), plain_text(shape.rows[index][:10]), fill="black")
-            for column_index, value in enumerate(row):
-                corner = (left + wide * column_index, top + high * index)
-                shade = int(255 - 200 * value / most)
-                draw.rectangle((*corner, corner[0] + wide, corner[1] + high), fill=(shade, shade, 255), outline="grey")
-                draw.text((corner[0] + wide / 2 - 5, corner[1] + high / 2 - 5), f"{value:g}", fill="black")
+        _draw_matrix(draw, shape)
     else:
-        every = [point for points in shape.groups.values() for point in points] or [(0.0, 0.0)]
-        low_x, high_x = min(x for x, _ in every), max(x for x, _ in every)
-        low_y, high_y = min(y for _, y in every), max(y for _, y in every)
-        if shape.kind == "bars":
-            half = _bar_width(shape) * len(shape.groups) / 2
-            low_x, high_x, low_y, high_y = low_x - half, high_x + half, min(low_y, 0.0), max(high_y, 0.0)
-        across, up = (high_x - low_x) or 1.0, (high_y - low_y) or 1.0
-
-        def at(x: float, y: float) -> tuple[float, float]:
-            return left + (x - low_x) / across * (right - left), bottom - (y - low_y) / up * (bottom - top)
-
-        draw.rectangle((left, top, right, bottom), outline="grey")
-        draw.text((5, top), f"{high_y:.4g}", fill="black")
-        draw.text((5, bottom - 10), f"{low_y:.4g}", fill="black")
-        if not shape.labels:
-            draw.text((left, bottom + 5), f"{low_x:.4g}", fill="black")
-            draw.text((right - 40, bottom + 5), f"{high_x:.4g}", fill="black")
-        width = _bar_width(shape) / across * (right - left)
-        for number, (name, points) in enumerate(shape.groups.items()):
-            colour = COLOURS[number % len(COLOURS)]
-            placed = [at(*point) for point in points]
-            if shape.kind == "line" and len(placed) > 1:
-                draw.line(placed, fill=colour, width=2)
-            for x, y in placed if shape.kind != "line" else ():
-                if shape.kind == "points":
-                    draw.ellipse((x - 2, y - 2, x + 2, y + 2), fill=colour)
-                else:
-                    begin = x + width * (number - len(shape.groups) / 2)
-                    zero = at(0.0, 0.0)[1]
-                    draw.rectangle((begin, min(y, zero), begin + width, max(y, zero)), fill=colour)
-            if name:
-                draw.text((right - 120, top + 5 + 12 * number), plain_text(name[:LABEL]), fill=colour)
-    wide = (right - left) / max(len(shape.labels), 1)
+        _draw_groups(draw, shape, _Plane(shape))
+    wide = (RIGHT - LEFT) / max(len(shape.labels), 1)
     for index, label in enumerate(shape.labels[:40]):
-        draw.text((left + wide * index + 2, bottom + 5), plain_text(label[: max(1, int(wide / 6))]), fill="black")
+        draw.text((LEFT + wide * index + 2, BOTTOM + 5), plain_text(label[: max(1, int(wide / 6))]), fill="black")
     out = io.BytesIO()
     picture.save(out, format="PNG")
     return out.getvalue()
+
+
+def _draw_matrix(draw: Any, shape: _Shape) -> None:
+    """Cells, darker the larger their values."""
+    most = max((value for row in shape.cells for value in row), default=0.0) or 1.0
+    wide, high = (RIGHT - LEFT) / max(len(shape.labels), 1), (BOTTOM - TOP) / max(len(shape.rows), 1)
+    for index, row in enumerate(shape.cells):
+        draw.text((5, TOP + high * (index + 0.5) - 5), plain_text(shape.rows[index][:10]), fill="black")
+        for column_index, value in enumerate(row):
+            corner = (LEFT + wide * column_index, TOP + high * index)
+            shade = int(255 - 200 * value / most)
+            draw.rectangle((*corner, corner[0] + wide, corner[1] + high), fill=(shade, shade, 255), outline="grey")
+            draw.text((corner[0] + wide / 2 - 5, corner[1] + high / 2 - 5), f"{value:g}", fill="black")
+
+
+class _Plane:
+    """Where values lie in the picture: from the least to the largest of all groups, bars from zero."""
+
+    def __init__(self, shape: _Shape) -> None:
+        every = [point for points in shape.groups.values() for point in points] or [(0.0, 0.0)]
+        self.low_x, self.high_x = min(x for x, _ in every), max(x for x, _ in every)
+        self.low_y, self.high_y = min(y for _, y in every), max(y for _, y in every)
+        if shape.kind == "bars":
+            half = _bar_width(shape) * len(shape.groups) / 2
+            self.low_x, self.high_x = self.low_x - half, self.high_x + half
+            self.low_y, self.high_y = min(self.low_y, 0.0), max(self.high_y, 0.0)
+        self.across, self.up = (self.high_x - self.low_x) or 1.0, (self.high_y - self.low_y) or 1.0
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        return (
+            LEFT + (x - self.low_x) / self.across * (RIGHT - LEFT),
+            BOTTOM - (y - self.low_y) / self.up * (BOTTOM - TOP),
+        )
+
+
+def _draw_groups(draw: Any, shape: _Shape, plane: _Plane) -> None:
+    """Lines, points or bars, a colour for each group, and the ends of both axes."""
+    draw.rectangle((LEFT, TOP, RIGHT, BOTTOM), outline="grey")
+    draw.text((5, TOP), f"{plane.high_y:.4g}", fill="black")
+    draw.text((5, BOTTOM - 10), f"{plane.low_y:.4g}", fill="black")
+    if not shape.labels:
+        draw.text((LEFT, BOTTOM + 5), f"{plane.low_x:.4g}", fill="black")
+        draw.text((RIGHT - 40, BOTTOM + 5), f"{plane.high_x:.4g}", fill="black")
+    width = _bar_width(shape) / plane.across * (RIGHT - LEFT)
+    for number, (name, points) in enumerate(shape.groups.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        placed = [plane.at(*point) for point in points]
+        if shape.kind == "line" and len(placed) > 1:
+            draw.line(placed, fill=colour, width=2)
+        for x, y in placed if shape.kind != "line" else ():
+            if shape.kind == "points":
+                draw.ellipse((x - 2, y - 2, x + 2, y + 2), fill=colour)
+            else:
+                begin, zero = x + width * (number - len(shape.groups) / 2), plane.at(0.0, 0.0)[1]
+                draw.rectangle((begin, min(y, zero), begin + width, max(y, zero)), fill=colour)
+        if name:
+            draw.text((RIGHT - 120, TOP + 5 + 12 * number), plain_text(name[:LABEL]), fill=colour)
 
 
 def _bar_width(shape: _Shape) -> float:
