@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-import shutil
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from trackers.cli import completion
 from trackers.cli.common import RUNS_HELP, AsJson, RunsDir, StoreOrDir, printable, refuse, resolve_conditions, show_time
@@ -19,7 +19,8 @@ from trackers.cli.retention import Count, Yes
 from trackers.cli.roots import named_store, runs_root
 
 if TYPE_CHECKING:
-    from trackers.editing.edits import Attributes
+    from trackers.editing.plan import AppliedEdit, EditPlan
+    from trackers.editing.removing import Candidate, RemovalPlan
     from trackers.journal.run_directory import RunDirectory
 
 
@@ -59,76 +60,51 @@ def edit(
 
     Example: trackers edit latest --name baseline --add-tag best --notes "lr 3e-4 is too high"
     """
-    from trackers.editing import delivering, edits
-    from trackers.editing.edits import NOTES_CHARACTERS, Attributes, as_tags
-    from trackers.errors import TrackersError, UsageError
+    from trackers.editing.edits import NOTES_CHARACTERS
+    from trackers.editing.plan import EditPlan
     from trackers.records import name_floats
     from trackers.retention.lock import choose_runs
 
-    results = _results(result or [])
-    changes = (name, tags, notes, group) != (None,) * 4 or bool(add_tag or remove_tag or results)
-    if (alone := undo + redo + history) and (changes or alone > 1):
-        raise UsageError("--undo, --redo and --history go alone")
-    if not (changes or alone):
-        raise UsageError(
-            "nothing to change: give --name, --tags, --add-tag, --remove-tag, --notes, --group or --result"
-        )
-    if tags is not None and (add_tag or remove_tag):
-        raise UsageError("--tags replaces all tags: leave out --add-tag and --remove-tag")
+    plan = EditPlan(
+        name=name, tags=tags, notes=notes, group=group, added=add_tag or [], removed=remove_tag or [],
+        results=_results(result or []), again="undo" if undo else "redo" if redo else "",
+    )  # fmt: skip
+    plan.check(alone=undo + redo + history)
     if notes == "-":
-        notes = sys.stdin.buffer.read(4 * NOTES_CHARACTERS + 1).decode("utf-8", "replace")
-    added, removed = as_tags(",".join(add_tag or [])), as_tags(",".join(remove_tag or []))
-    selected = choose_runs(
-        resolve_conditions(runs, directory), runs_root(directory, change="" if history else "edited")
-    )
+        read = sys.stdin.buffer.read(4 * NOTES_CHARACTERS + 1).decode("utf-8", "replace")
+        plan = replace(plan, notes=read)
+    root = runs_root(directory, change="" if history else "edited")
+    selected = choose_runs(resolve_conditions(runs, directory), root)
     if history:
         _show_history(selected, as_json)
         return
-    if name is not None and len(selected) > 1:
-        raise UsageError(f"--name is for one run, and these are {len(selected)}: a group or a tag is for several")
+    plan.check_runs(selected)
+    applied = list(_apply(plan, selected, later, as_json))
+    lacking = _deliver([edit.run for edit in applied if edit.waits], timeout, as_json)
+    for edit in applied:
+        edit.delivered = edit.run.path not in lacking if edit.waits else None
+    if as_json:
+        entries = [edit.to_dict() for edit in applied]
+        print(json.dumps(name_floats({"runs": entries})["runs"], indent=2))
+    raise typer.Exit(1 if lacking or len(applied) < len(selected) else 0)
 
-    def change(now: Attributes) -> Attributes:
-        present = now.tags if tags is None else as_tags(tags)
-        return Attributes(
-            name=now.name if name is None else name,
-            tags=tuple(tag for tag in dict.fromkeys([*present, *added]) if tag not in removed),
-            notes=now.notes if notes is None else notes,
-            group=now.group if group is None else group,
-        )
 
-    failed = False
-    entries: list[dict[str, Any]] = []
-    waiting: list[RunDirectory] = []
-    for run in selected:
+def _apply(plan: EditPlan, runs: list[RunDirectory], later: bool, quiet: bool) -> Iterator[AppliedEdit]:
+    """Edit runs and say what was changed; one that can't be edited is said and left out."""
+    from trackers.errors import TrackersError
+
+    for run in runs:
         try:
-            changed = edits.undo(run) if undo else edits.redo(run) if redo else edits.edit(run, change)
-            edits.add_results(run, results)
+            applied = plan.apply(run, later=later)
         except (TrackersError, OSError) as error:
-            failed = True
             print(f"trackers: {printable(str(error), 1000)}", file=sys.stderr)
             continue
-        entry: dict[str, Any] = {"run": str(run.path), "changed": {k: list(v) for k, v in changed.items()}}
-        entries.append({**entry, "results": results, "delivered": None})
-        if not as_json:
-            parts = [edits.describe(changed)] if changed else []
-            parts += [f"{key} = {value}" for key, value in results.items()]
-            print(f"{printable(_label(run))}: {printable(', '.join(parts) or 'unchanged', 1000)}", flush=True)
-        lacking = edits.unheld(run, [*changed, *(["results"] if results else [])])
-        entries[-1]["unheld"] = lacking
-        for line in () if as_json else lacking:
-            print(f"  {printable(line, 1000)}")
-        why = "" if later else delivering.awaits(run)
-        if why and (changed or results) and not as_json:
-            print(f"  {printable(why, 1000)}")
-        if not (later or why):
-            waiting.append(run)
-    lacking_runs = {str(path) for path in _deliver(waiting, timeout, as_json)}
-    for entry in entries:
-        if entry["run"] in {str(run.path) for run in waiting}:
-            entry["delivered"] = entry["run"] not in lacking_runs
-    if as_json:
-        print(json.dumps(name_floats({"runs": entries})["runs"], indent=2))
-    raise typer.Exit(1 if failed or lacking_runs else 0)
+        if not quiet:
+            print(f"{printable(_label(run))}: {printable(applied.described(), 1000)}", flush=True)
+            waits = applied.awaits if applied.changed or applied.results else ""
+            for line in (*applied.unheld, *filter(None, [waits])):
+                print(f"  {printable(line, 1000)}")
+        yield applied
 
 
 def rm(
@@ -160,6 +136,8 @@ def rm(
 
     Example: trackers rm "lr*" --yes; trackers rm --undo latest
     """
+    from trackers.backends import registry
+    from trackers.editing.removing import RemovalPlan
     from trackers.errors import UsageError
 
     if sum((undo, listing, empty)) > 1:
@@ -185,106 +163,59 @@ def rm(
     elif not runs:
         raise UsageError("name the runs to remove, or give --list, --undo RUN or --empty")
     else:
-        _remove(
-            resolve_conditions(runs, root if store else directory),
-            root,
-            count,
-            at,
-            local,
-            forever,
-            yes,
-            as_json,
-            (store, own),
-        )
+        references = resolve_conditions(runs, root if store else directory)
+        asked = RemovalPlan(at=registry.parse(at), local=local, forever=forever, store=store, root=root, own=own)
+        _remove(asked, references, count, yes, as_json)
 
 
-def _remove(
-    references: list[str],
-    root: Path,
-    count: int | None,
-    at: str,
-    local: bool,
-    forever: bool,
-    yes: bool,
-    as_json: bool,
-    stored: tuple[str, Path],
-) -> None:
-    """Remove runs of a directory; stored: of a store, and where this machine writes for it, where root is its copy."""
+def _remove(plan: RemovalPlan, references: list[str], count: int | None, yes: bool, as_json: bool) -> None:
+    """Remove runs of a directory, or say which would be."""
     from trackers.analysis.tables import format_size
-    from trackers.backends import registry
     from trackers.editing import trash
-    from trackers.errors import TrackersError
-    from trackers.journal.status import watch
-    from trackers.object_storage import mirror
-    from trackers.retention.lock import choose_runs, need_meant
-    from trackers.retention.sizes import run_sizes, total
 
-    trackers = registry.parse(at)
-    for tracker in trackers:
-        registry.precheck(tracker)
-    need_meant(references, root, count)
-    selected = choose_runs(references, root)
-    store, own = stored
-    watch(selected, _complain, refresh=functools.partial(mirror.refresh, store, root) if store else None)
-    reasons = {str(run.path): trash.why_not(run, store) for run in selected}
-    going = [run for run in selected if not reasons[str(run.path)]]
-    entries: list[dict[str, Any]] = []
-    for run in selected:
-        size = total(run_sizes(run.path))
-        entries.append({"run": str(run.path), "size": size, "action": "keep" if reasons[str(run.path)] else "remove"})
-        if reasons[str(run.path)]:
-            entries[-1]["reason"] = reasons[str(run.path)]
-            _complain(f"{run.path} stays as it is: {reasons[str(run.path)]}")
+    candidates = plan.candidates(references, count, say=_complain)
+    going = [one for one in candidates if not one.reason]
+    for one in candidates:
+        if one.reason:
+            _complain(f"{one.run.path} stays as it is: {one.reason}")
         elif not as_json and not yes:
-            print(f"{printable(_label(run))} ({printable(run.read_info().name)})  {format_size(size)}")
-    used = trash.used_by(going)
-    for line in used:
+            label = f"{printable(_label(one.run))} ({printable(one.run.read_info().name)})"
+            print(f"{label}  {format_size(one.size)}")
+    for line in trash.used_by([one.run for one in going]):
         _complain(line)
     if going and not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
-        yes = typer.confirm(f"Delete {len(going)} runs{' for good' if forever else ''}?", default=False)
-    if not yes:
-        if as_json:
-            print(json.dumps(entries, indent=2))
-        elif going:
-            print(f"{len(going)} to remove; nothing was changed; add --yes to do it")
-        raise typer.Exit(1 if len(going) < len(selected) else 0)
-    failed = len(going) < len(selected)
-    for removal in trash.unfinished(own if store else root):
-        failed = _tell_removed(trash.finish(removal), as_json) or failed
-    for run in going:
-        entry = next(entry for entry in entries if entry["run"] == str(run.path))
-        try:
-            home = _fetched(run, store, own) if store else run
-            removed = trash.remove(home, at=trackers, local=local, store=store)
-        except (TrackersError, OSError) as error:
-            failed, entry["action"], entry["reason"] = True, "failed", str(error)
-            _complain(str(error))
-            continue
-        entry["trackers"] = {name: [outcome.state, outcome.text] for name, outcome in removed.note.trackers.items()}
-        lacks = _tell_removed(removed, as_json, entry["size"])
-        failed = failed or lacks
-        entry["action"] = "removed"
-        if store:
-            shutil.rmtree(run.path, ignore_errors=True)  # the copy; the run itself is in the trash
-        if forever and not lacks:
-            trash.empty(removed)
-            entry["action"] = "deleted"
-        elif not as_json:
-            below = run.path.resolve().is_relative_to(root.resolve())
-            where = f" --dir {printable(store)}" if store else ""
-            label = printable(trash.label(removed.note)) if below else run.quoted
-            print(f"  back with: trackers rm --undo {label}{where}")
+        yes = typer.confirm(f"Delete {len(going)} runs{' for good' if plan.forever else ''}?", default=False)
+    failed = len(going) < len(candidates)
+    if yes:
+        for removal in trash.unfinished(plan.own if plan.store else plan.root):
+            failed = _tell_removed(trash.finish(removal), as_json) or failed
+        for one in going:
+            failed = _remove_one(plan, one, as_json) or failed
+    elif going and not as_json:
+        print(f"{len(going)} to remove; nothing was changed; add --yes to do it")
     if as_json:
-        print(json.dumps(entries, indent=2))
+        print(json.dumps([one.to_dict() for one in candidates], indent=2))
     raise typer.Exit(1 if failed else 0)
 
 
-def _fetched(run: Any, store: str, own: Path) -> Any:
-    """A run of a store where this machine writes runs for it, whole, so that it can be brought back."""
-    from trackers.journal.run_directory import RunDirectory
-    from trackers.object_storage import mirror
+def _remove_one(plan: RemovalPlan, candidate: Candidate, quiet: bool) -> bool:
+    """Remove a run and say what became of it. True if something failed."""
+    from trackers.editing import trash
+    from trackers.errors import TrackersError
 
-    return RunDirectory(mirror.fetch_run(store, own, run.path.parent.name, run.path.name))
+    try:
+        removed = plan.remove(candidate)
+    except (TrackersError, OSError) as error:
+        _complain(str(error))
+        return True
+    lacks = _tell_removed(removed, quiet, candidate.size)
+    plan.empty_if_asked(candidate, removed, lacks=lacks)
+    if candidate.action == "removed" and not quiet:
+        below = candidate.run.path.resolve().is_relative_to(plan.root.resolve())
+        where = f" --dir {printable(plan.store)}" if plan.store else ""
+        label = printable(trash.label(removed.note)) if below else candidate.run.quoted
+        print(f"  back with: trackers rm --undo {label}{where}")
+    return lacks
 
 
 def _tell_removed(removed: Any, quiet: bool, size: int | None = None) -> bool:
