@@ -61,16 +61,7 @@ def result(
     gpus = notes.choose("num_gpus", None if platform == "cpu" else steps.gpus)
     gpus = 0 if gpus is None and platform == "cpu" else gpus
     ranks = gpus or steps.world_size or None
-    length = _as_integer(roles.setting(steps.config, roles.LENGTHS))
-    stated = _final_batch(steps)
-    if stated is None:
-        estimate = speed.batch(steps.meter, steps.config, ranks)
-        bare = estimate is not None and not speed.sure(steps.meter, steps.config)
-        stated = (_proven_batch(measured, ranks, length) if bare else None) or _as_integer(estimate)
-    batch = notes.choose("global_batch_size", stated)
-    sequence = notes.sequence(length, _proven_length(measured, ranks, batch), _formula(measured, ranks, batch))
-    if batch is None:
-        batch = _proven_batch(measured, ranks, sequence)
+    batch, sequence = _sizes(steps, notes, ranks)
     # What is derived here comes from the logged rates, which the figures know themselves.
     chosen = (("global_batch_size", batch), ("sequence_length", sequence))
     known = {name: value for name, value in chosen if value and (given or {}).get(name)}
@@ -104,6 +95,20 @@ def result(
         "loss_values": [step.loss for step in measured],
         "learning_rates": [step.learning_rate for step in measured],
     }
+
+
+def _sizes(steps: StepCollector, notes: Notes, ranks: int | None) -> tuple[int | None, int | None]:
+    """The whole batch and the sequence length: stated, else what the logged rates prove."""
+    measured = steps.measured
+    length = _as_integer(roles.setting(steps.config, roles.LENGTHS))
+    stated = _final_batch(steps)
+    if stated is None:
+        estimate = speed.batch(steps.meter, steps.config, ranks)
+        bare = estimate is not None and not speed.sure(steps.meter, steps.config)
+        stated = (_proven_batch(measured, ranks, length) if bare else None) or _as_integer(estimate)
+    batch = notes.choose("global_batch_size", stated)
+    sequence = notes.sequence(length, _proven_length(measured, ranks, batch), _formula(measured, ranks, batch))
+    return (_proven_batch(measured, ranks, sequence) if batch is None else batch), sequence
 
 
 def text(document: Mapping[str, Any]) -> str:

@@ -107,26 +107,11 @@ def read(
         source = f"{label}:{number}"
         if match := _SET.fullmatch(line) or _UNSET.fullmatch(line):
             name, text = match.group(1), match.group(2) if match.re is _SET else "n"
-            if match.re is _UNSET and tree.knows(name) and tree.kind(name) != "bool":
-                continue
-            if tree.takes_quotes(name) and not _QUOTED.fullmatch(text):
-                contents.remarks.append(f"{source}: {name}={text} isn't taken: it must be text in double quotes")
-            elif tree.knows(name) or tree.knows_elsewhere(name) or tree.takes(name):
-                contents.assignments.append(Assignment(name, _value(name, text, source, tree), source))
-            elif why := plugin_options.absent(name):
-                contents.dropped.extend([f"{source}: {why}"] if text not in ('""', "n") else [])
-            else:
+            is_unset = match.re is _UNSET and tree.knows(name) and tree.kind(name) != "bool"
+            if not is_unset and not _take(contents, name, text, source, tree):
                 unknown.append((name, source))
         elif line and not line.lstrip().startswith("#"):
-            mention = _MENTION.match(line)
-            name = mention.group(2).removeprefix("CONFIG_") if mention else ""
-            ours = "CONFIG_" in line and (tree.knows(name) or is_prefixed(name))
-            if explicit or ours:
-                raise ConfigError(f"{source}: malformed line {line.strip()!r}: {_advice(line, name, tree)}")
-            if tree.knows_elsewhere(name):
-                contents.remarks.append(
-                    f"{source}: malformed line {line.strip()!r} isn't taken: write CONFIG_{name}=value"
-                )
+            _judge_malformed(contents, line, source, tree, explicit)
     meant = unknown if explicit else _meant_for_us(unknown, contents, tree)
     contents.strangers.extend(name for name, source in unknown if (name, source) not in meant)
     errors = [tree.unknown(name, source) for name, source in meant]
@@ -134,6 +119,30 @@ def read(
         raise errors[0]
     contents.dropped.extend(map(str, errors))
     return contents
+
+
+def _take(contents: Contents, name: str, text: str, source: str, tree: Tree) -> bool:
+    """Add an assignment, or say why it isn't taken. False: nothing here has this symbol."""
+    if tree.takes_quotes(name) and not _QUOTED.fullmatch(text):
+        contents.remarks.append(f"{source}: {name}={text} isn't taken: it must be text in double quotes")
+    elif tree.knows(name) or tree.knows_elsewhere(name) or tree.takes(name):
+        contents.assignments.append(Assignment(name, _value(name, text, source, tree), source))
+    elif why := plugin_options.absent(name):
+        contents.dropped.extend([f"{source}: {why}"] if text not in ('""', "n") else [])
+    else:
+        return False
+    return True
+
+
+def _judge_malformed(contents: Contents, line: str, source: str, tree: Tree, explicit: bool) -> None:
+    """Raise ConfigError for a line that is no assignment and means one of ours; another program's is left."""
+    mention = _MENTION.match(line)
+    name = mention.group(2).removeprefix("CONFIG_") if mention else ""
+    ours = "CONFIG_" in line and (tree.knows(name) or is_prefixed(name))
+    if explicit or ours:
+        raise ConfigError(f"{source}: malformed line {line.strip()!r}: {_advice(line, name, tree)}")
+    if tree.knows_elsewhere(name):
+        contents.remarks.append(f"{source}: malformed line {line.strip()!r} isn't taken: write CONFIG_{name}=value")
 
 
 def _meant_for_us(unknown: list[tuple[str, str]], contents: Contents, tree: Tree) -> list[tuple[str, str]]:

@@ -156,26 +156,28 @@ def _as_stored(records: Iterable[Record], keeps: Capabilities) -> Iterator[Recor
         if record.step is not None:
             step, top = record.step, max(top, record.step)
         if type(record) is Metrics:
-            if any(name.startswith(SUMMARY_PREFIX) for name in record.values):
-                results = {name: value for name, value in record.values.items() if name.startswith(SUMMARY_PREFIX)}
-                yield Summary(time=record.time, values=results)
-                record.values = {name: value for name, value in record.values.items() if name not in results}
-            if not keeps.wide and any(type(v) is int and v not in NATIVE_INTEGERS for v in record.values.values()):
-                record.values = {
-                    name: value
-                    for name, value in record.values.items()
-                    if type(value) is not int or value in NATIVE_INTEGERS
-                }
-            if record.step is None and keeps.samples:
-                machine = {name: value for name, value in record.values.items() if is_sample(name, None)}
-                if machine:
-                    yield Metrics(time=record.time, values=returned(machine, keeps.units))
-                    record.values = {name: value for name, value in record.values.items() if name not in machine}
-                    if not record.values:
-                        continue
+            yield from _taken_out(record, keeps)
+            if not record.values and record.step is None and keeps.samples:
+                continue
             if record.step is None and keeps.stepless != "kept":
                 record.step = {"zero": 0, "last": step, "top": top}[keeps.stepless]
         yield record
+
+
+def _taken_out(record: Metrics, keeps: Capabilities) -> Iterator[Record]:
+    """What of a row a destination has elsewhere, taken out of it: results, samples; and not at all: wide integers."""
+    values = record.values
+    if results := {name: value for name, value in values.items() if name.startswith(SUMMARY_PREFIX)}:
+        yield Summary(time=record.time, values=results)
+        values = {name: value for name, value in values.items() if name not in results}
+    if not keeps.wide and any(type(value) is int and value not in NATIVE_INTEGERS for value in values.values()):
+        values = {name: v for name, v in values.items() if type(v) is not int or v in NATIVE_INTEGERS}
+    by_step = record.step is not None or not keeps.samples
+    machine = {} if by_step else {name: value for name, value in values.items() if is_sample(name, None)}
+    if machine:
+        yield Metrics(time=record.time, values=returned(machine, keeps.units))
+        values = {name: value for name, value in values.items() if name not in machine}
+    record.values = values
 
 
 def _count(

@@ -37,13 +37,8 @@ def _to_json_values(value: Any, depth: int) -> Any:
         return value
     if depth > MAX_DEPTH:
         return escaped(str(value)[:MAX_NAME])
-    if isinstance(value, str):
-        return escaped(value)
-    if isinstance(value, int):
-        whole = bool(value) if kind is bool else int.__index__(value)
-        return whole if whole.bit_length() <= MAX_BITS else hex(whole)
-    if isinstance(value, float):
-        return float.__float__(value)
+    if isinstance(value, (str, int, float)):
+        return _plain(value)
     if isinstance(value, enum.Enum):
         return to_json_values(value.value, depth + 1)
     if isinstance(value, Mapping):
@@ -54,6 +49,22 @@ def _to_json_values(value: Any, depth: int) -> Any:
         return [to_json_values(item, depth + 1) for item in value]
     if isinstance(value, os.PathLike):
         return escaped(os.fsdecode(value))
+    return _object(value, depth)
+
+
+def _plain(value: str | float) -> Any:
+    """Of a subclass, as NumPy's float is one, the plain value."""
+    if isinstance(value, str):
+        return escaped(value)
+    if isinstance(value, int):
+        whole = int.__index__(value)
+        return whole if whole.bit_length() <= MAX_BITS else hex(whole)
+    return float.__float__(value)
+
+
+def _object(value: Any, depth: int) -> Any:
+    """A dataclass, an array, a namespace; any other object as text."""
+    kind = type(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_json_values(getattr(value, f.name, None), depth + 1) for f in dataclasses.fields(value)}
     tolist = getattr(value, "tolist", None)

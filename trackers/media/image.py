@@ -205,7 +205,6 @@ def _tile(array: Any) -> Any:
 
 def _from_lists(value: Any, normalize: bool) -> Pixels:
     shape: list[int] = []
-    flat: Any = value
     level = value
     while isinstance(level, Sequence) and not isinstance(level, (str, bytes)):
         shape.append(len(level))
@@ -216,18 +215,9 @@ def _from_lists(value: Any, normalize: bool) -> Pixels:
         import numpy
 
         return image_pixels(numpy.stack([as_numpy(item) for item in value]), normalize)
-    if len(shape) == 3 and shape[2] in CHANNELS:
-        final = tuple(shape if shape[2] != 1 else shape[:2])
-    elif len(shape) == 2:
-        final = tuple(shape)
-    else:
-        raise UsageError(_shape_message(tuple(shape)) if shape else f"Image can't be made from {kind_of(value)}")
-    for length in shape[1:]:
-        if any(len(item) != length for item in flat):
-            raise UsageError("all rows of an image must have the same length")
-        flat = [item for row in flat for item in row]
-    if 0 in shape:
-        raise UsageError(_shape_message(tuple(shape)))
+    if not shape:
+        raise UsageError(f"Image can't be made from {kind_of(value)}")
+    final, flat = _final_shape(shape), _flattened(value, shape)
     if all(isinstance(item, bool) for item in flat):
         return Pixels(final, bytes(255 if item else 0 for item in flat))
     if all(isinstance(item, int) for item in flat):
@@ -237,6 +227,27 @@ def _from_lists(value: Any, normalize: bool) -> Pixels:
     finite = [item for item in numbers if math.isfinite(item)]
     scale, shift = scaling(min(finite), max(finite)) if finite and normalize else (1.0, 0.0)
     return Pixels(final, bytes(_byte((item - shift) * scale) for item in numbers))
+
+
+def _final_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """Height and width, and of colours their number."""
+    if len(shape) == 3 and shape[2] in CHANNELS:
+        return tuple(shape if shape[2] != 1 else shape[:2])
+    if len(shape) == 2:
+        return tuple(shape)
+    raise UsageError(_shape_message(tuple(shape)))
+
+
+def _flattened(value: Any, shape: Sequence[int]) -> Any:
+    """The numbers of nested lists, whose lengths the first ones tell."""
+    flat = value
+    for length in shape[1:]:
+        if any(len(item) != length for item in flat):
+            raise UsageError("all rows of an image must have the same length")
+        flat = [item for row in flat for item in row]
+    if 0 in shape:
+        raise UsageError(_shape_message(tuple(shape)))
+    return flat
 
 
 def _byte(value: float) -> int:

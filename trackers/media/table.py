@@ -303,10 +303,8 @@ def _unboxed(value: Any) -> Any:
     return None
 
 
-def _rows(source: Any) -> tuple[list[str] | None, list[Sequence[Any]]]:
-    """Column names, where the source has any, and rows."""
-    if isinstance(source, Table):
-        return list(source.columns), list(source.data)
+def _of_frame(source: Any) -> tuple[list[str], list[Sequence[Any]]] | None:
+    """Of a data frame: names and rows; None of anything else."""
     if comes_from(source, "polars"):
         return [str(name) for name in source.columns], list(source.rows())
     if comes_from(source, "pandas"):
@@ -315,6 +313,15 @@ def _rows(source: Any) -> tuple[list[str] | None, list[Sequence[Any]]]:
     if comes_from(source, "pyarrow"):
         columns = [column.to_pylist() for column in source.columns]
         return [str(name) for name in source.column_names], list(zip(*columns, strict=True))
+    return None
+
+
+def _rows(source: Any) -> tuple[list[str] | None, list[Sequence[Any]]]:
+    """Column names, where the source has any, and rows."""
+    if isinstance(source, Table):
+        return list(source.columns), list(source.data)
+    if (framed := _of_frame(source)) is not None:
+        return framed
     if isinstance(source, Mapping):
         return [str(name) for name in source], list(zip(*map(list, source.values()), strict=True))
     if isinstance(source, (str, bytes)):

@@ -222,11 +222,7 @@ class SummaryFold:
         if given is not None and not given.names:
             return {}
         if given is not None and (given.fixed or given.last is None):
-            if not given.by_word:
-                return None
-            only = definition.summary[0] if definition is not None and definition.summary else "value"
-            words = {recorded: recorded.rpartition(".")[2] if recorded != name else only for recorded in given.names}
-            return {word: self._values[recorded] for recorded, word in words.items() if recorded in self._values}
+            return self._set_by_word(name, given, definition) if given.by_word else None
         if given is not None and given.holds:
             return None
         if definition is None or not (definition.summary or definition.none):
@@ -236,6 +232,12 @@ class SummaryFold:
             return {}
         found = {word: _value(fold, word, definition.goal) for word in definition.summary}
         return {word: value for word, value in found.items() if value is not None}
+
+    def _set_by_word(self, name: str, given: Any, definition: Definition | None) -> dict[str, Number]:
+        """The results of a metric that a script set by word."""
+        only = definition.summary[0] if definition is not None and definition.summary else "value"
+        words = {recorded: recorded.rpartition(".")[2] if recorded != name else only for recorded in given.names}
+        return {word: self._values[recorded] for recorded, word in words.items() if recorded in self._values}
 
     def results(self) -> dict[str, Any]:
         """Results by ``final/`` name: ``final/val_loss`` for one summary, ``final/val_loss.min`` … for several."""

@@ -75,15 +75,8 @@ def translated(where: str, error: BaseException, *, denied: bool) -> DeliveryErr
         return Refused(f"{where}: refused, for this machine's clock is wrong: set it by NTP")
     keys = KEYS.get("az" if where.startswith("abfs") else where.partition(":")[0], "the store's keys")
     details = _in_parentheses(answer)
-    if answer.code in EXPIRED:
-        return Refused(f"{where}: the keys have expired{details}: set {keys} anew; {AGAIN}")
-    if answer.code in UNKNOWN or answer.status == 401:
-        return Refused(f"{where}: the keys aren't known there{details}: see {keys}; {AGAIN}")
-    if answer.code in REGION or "incorrectly configured region" in client_text:
-        match = _REGION.search(client_text)
-        right = next(filter(None, match.groups()), "") if match else ""
-        is_in = f"the bucket is in region {right}" if right else "the bucket is in another region"
-        return Refused(f"{where}: {is_in}{details}: set AWS_REGION{f'={right}' if right else ''}; {AGAIN}")
+    if (by_code := _refused_by_code(where, answer, client_text, keys)) is not None:
+        return by_code
     is_strange = any(sign in client_text for sign in STRANGE) or 300 <= answer.status < 400
     if answer.page is not None or answer.status == 407 or is_strange:
         page = f" {answer.page!r}" if answer.page else ""
@@ -107,6 +100,21 @@ def translated(where: str, error: BaseException, *, denied: bool) -> DeliveryErr
         )
     limited = any(sign in client_text for sign in LIMITED)
     return Unavailable(f"{where} can't be reached, or fails: {_describe(client_text, source)}", limited=limited)
+
+
+def _refused_by_code(where: str, answer: _Answer, client_text: str, keys: str) -> Refused | None:
+    """What the store's own code says of keys and region; None where it says nothing of them."""
+    details = _in_parentheses(answer)
+    if answer.code in EXPIRED:
+        return Refused(f"{where}: the keys have expired{details}: set {keys} anew; {AGAIN}")
+    if answer.code in UNKNOWN or answer.status == 401:
+        return Refused(f"{where}: the keys aren't known there{details}: see {keys}; {AGAIN}")
+    if answer.code in REGION or "incorrectly configured region" in client_text:
+        match = _REGION.search(client_text)
+        right = next(filter(None, match.groups()), "") if match else ""
+        is_in = f"the bucket is in region {right}" if right else "the bucket is in another region"
+        return Refused(f"{where}: {is_in}{details}: set AWS_REGION{f'={right}' if right else ''}; {AGAIN}")
+    return None
 
 
 def describe(error: BaseException) -> str:

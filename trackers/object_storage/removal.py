@@ -100,22 +100,14 @@ def remove(store: Store, home: str, here: Collection[int] | None = None) -> int:
     sent = set(filter(None, (layout.newest_attempt([name.split("/")[1]]) for name in objects if name.count("/") > 0)))
     attempts = sent | {number for number, claim in claims.items() if not claim.removed}
     if here is not None:
-        # One of which nothing was sent, and which a later one has followed, has nothing that counts.
-        lost = {number for number in attempts - set(here) if number in sent or number > max(here, default=0)}
-        if lost:
-            raise Refused(
-                f"{store.where}/{home} has attempt {max(lost)}, which isn't here: remove it with --dir {store.where}"
-            )
+        _need_none_lost(store, home, attempts, sent, here)
     if not claims and not objects:
         return 0
     digests = sorted({digest for claim in claims.values() for digest in claim.attempts})
     note = " ".join([REMOVED, machines.host(), *digests]).encode() + b"\n"
     last = max(attempts, default=0)
-    following = f"{home}/{layout.claim(last + 1)}"
-    if attempts and last + 1 not in claims and not store.create(following, note):
-        with contextlib.suppress(NotFound):  # an answer that was lost: it is this note that is there
-            if not Claim.parse(store.get(following, MOST_BYTES)).removed:
-                raise Refused(f"{store.where}/{home} goes on elsewhere, as attempt {last + 1}: it stays")
+    if attempts and last + 1 not in claims:
+        _claim_following(store, home, last + 1, note)
     failpoint("store.remove.noted")
     for number in sorted(attempts):
         store.put(f"{home}/{layout.claim(number)}", note)
@@ -125,6 +117,27 @@ def remove(store: Store, home: str, here: Collection[int] | None = None) -> int:
         store.delete([f"{home}/{name}" for name in going[first : first + AT_ONCE]])
         failpoint("store.remove.deleted")
     return sum(objects[name].size for name in going)
+
+
+def _need_none_lost(
+    store: Store, home: str, attempts: Collection[int], sent: Collection[int], here: Collection[int]
+) -> None:
+    """Raise Refused where an attempt is in the store alone."""
+    # One of which nothing was sent, and which a later one has followed, has nothing that counts.
+    lost = {number for number in set(attempts) - set(here) if number in sent or number > max(here, default=0)}
+    if lost:
+        raise Refused(
+            f"{store.where}/{home} has attempt {max(lost)}, which isn't here: remove it with --dir {store.where}"
+        )
+
+
+def _claim_following(store: Store, home: str, number: int, note: bytes) -> None:
+    """Take the number that the next attempt would have. Raise Refused where one has it: the run goes on elsewhere."""
+    following = f"{home}/{layout.claim(number)}"
+    if not store.create(following, note):
+        with contextlib.suppress(NotFound):  # an answer that was lost: it is this note that is there
+            if not Claim.parse(store.get(following, MOST_BYTES)).removed:
+                raise Refused(f"{store.where}/{home} goes on elsewhere, as attempt {number}: it stays")
 
 
 def allow(store: Store, home: str) -> None:

@@ -183,13 +183,7 @@ def differences(want: Stored, actual: Stored, limits: Limits, accepts: frozenset
     if Metrics in accepts:
         yield from _metrics(want.metrics, actual.metrics, limits)
     if Summary in accepts and actual.summary is not None:
-        stored = {plain_name(name): value for name, value in actual.summary.items()}
-        for name, value in (want.summary or {}).items():
-            value = limits.number(value) if isinstance(value, (int, float)) else value
-            if name not in stored:
-                yield f"result {name!r}: expected {value!r}, found nothing"
-            elif not same(value, stored[name]):
-                yield f"result {name!r}: expected {value!r}, found {stored[name]!r}"
+        yield from _results(want.summary or {}, actual.summary, limits)
     if Config in accepts and actual.config is not None:
         yield from _config(want.config or {}, actual.config, limits)
     if Text in accepts and actual.texts is not None:
@@ -204,6 +198,16 @@ def differences(want: Stored, actual: Stored, limits: Limits, accepts: frozenset
         yield f"status: expected {want.status!r}, found none (a destination without one: Limits(statuses=None))"
     if actual.tags is not None and sorted(actual.tags) != sorted(want.tags or []):
         yield f"tags: expected {want.tags!r}, found {actual.tags!r}"
+
+
+def _results(want: Mapping[str, Any], actual: Mapping[str, Any], limits: Limits) -> Iterator[str]:
+    stored = {plain_name(name): value for name, value in actual.items()}
+    for name, value in want.items():
+        value = limits.number(value) if isinstance(value, (int, float)) else value
+        if name not in stored:
+            yield f"result {name!r}: expected {value!r}, found nothing"
+        elif not same(value, stored[name]):
+            yield f"result {name!r}: expected {value!r}, found {stored[name]!r}"
 
 
 def _metrics(want: Mapping[str, list[Point]], actual: Mapping[str, list[Point]], limits: Limits) -> Iterator[str]:
