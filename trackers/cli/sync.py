@@ -72,90 +72,119 @@ def sync(
     Example: trackers sync latest --to wandb
     """
     from trackers.backends import registry
-    from trackers.errors import NotFound, UsageError
-    from trackers.journal.naming import none_in, runs_named
-    from trackers.journal.run_directory import asked_for
-    from trackers.relay import sync as work
-    from trackers.relay.sync import Follower, runs_below
+    from trackers.errors import UsageError
 
     if verify and follow:
         raise UsageError("--verify reads back runs that have ended: leave out --follow")
     if gone and (follow or not runs):
         raise UsageError("--gone is for runs that are named, and without --follow: trackers sync RUN --gone")
     names = registry.parse(to)
-    paths = [Path(run) for run in runs or []]
+    root = _root(runs or [], directory)
+    references = resolve_conditions(runs or [], directory)
+    asked = _Asked(follow)
+    if follow:
+        done = _follow(references, root, names, asked, jobs=jobs, trusted=trust, as_json=as_json)
+    else:
+        how = {"patience_s": timeout, "trusted": trust, "verify": verify, "gone": gone, "jobs": jobs}
+        done = _sync_once(references, root, names, asked, how, as_json=as_json)
+    raise typer.Exit(0 if done and not _damaged else 1)
+
+
+class _Asked:
+    """Signals that ask the command to end: the first SIGTERM lets ``--follow`` deliver what has ended."""
+
+    def __init__(self, follow: bool) -> None:
+        self.stopped = self.leaving = False
+        self._follow = follow
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, self._stop)
+
+    def _stop(self, number: int, _: object) -> None:
+        if self._follow and number == signal.SIGTERM and not self.leaving:
+            self.leaving = True
+        else:
+            self.stopped = True
+
+
+def _root(runs: list[str], directory: Path | None) -> Path:
+    """The directory of all runs."""
+    paths = [Path(run) for run in runs]
     if paths and all(path.is_dir() for path in paths):  # a node's own runs, of which the store's copy needn't be made
-        root = runs_root(directory, copy=False)
         for path in paths:
             refuse_copies(path, DELIVERED)
-    else:
-        root = runs_root(directory, change=DELIVERED)
-    runs = resolve_conditions(runs or [], directory)
-    stopped = leaving = False
+        return runs_root(directory, copy=False)
+    return runs_root(directory, change=DELIVERED)
 
-    def stop(number: int, _: object) -> None:
-        nonlocal stopped, leaving
-        if follow and number == signal.SIGTERM and not leaving:
-            leaving = True
-        else:
-            stopped = True
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+def _follow(
+    references: list[str], root: Path, names: list[str], asked: _Asked, *, jobs: int, trusted: bool, as_json: bool
+) -> bool:
+    """Deliver until the command is stopped. Whether every run had ended and was delivered then."""
+    from trackers.journal.run_directory import asked_for
+    from trackers.relay.sync import Follower
+
+    # The first run of all may be yet to come.
+    directories = [
+        inside
+        for path in map(Path, asked_for(references, root))
+        for inside in ([path] if path.exists() or path == root else _followed(str(path), root))
+    ]
+    follower = Follower(
+        directories, names, lambda run: show_standing(run, as_json), complain=_complain, jobs=jobs, trusted=trusted
+    )
+    return follower.serve(lambda: asked.stopped, lambda: asked.leaving)
+
+
+def _sync_once(
+    references: list[str], root: Path, names: list[str], asked: _Asked, how: dict[str, Any], *, as_json: bool
+) -> bool:
+    """Deliver runs that there are. how: arguments of :func:`trackers.relay.sync.sync`."""
+    from trackers.relay import sync as work
+
+    chosen = _chosen(references, root)
+    # On a terminal a bar shows how far many runs are, and lines are for those that lack something.
+    brief = len(chosen) > 1 and not (as_json or how["verify"]) and is_terminal() and sys.stdout.isatty()
+    lacking: set[str] = set()
 
     def show(run: work.RunSync) -> None:
+        if brief and not (run.over and not run.complete()):
+            return
+        if brief:
+            lacking.add(str(run.run.path))
         show_standing(run, as_json)
 
-    if follow:
-        directories = [Path(reference) for reference in asked_for(runs, root)]
-        # The first run of all may be yet to come.
-        directories = [
-            inside
-            for path in directories
-            for inside in ([path] if path.exists() or path == root else _followed(str(path), root))
-        ]
-        done = Follower(directories, names, show, complain=_complain, jobs=jobs, trusted=trust).serve(
-            lambda: stopped, lambda: leaving
-        )
-    else:
-        chosen = []
-        for reference in asked_for(runs, root):
-            target = Path(reference)
-            below = list(runs_below(target)) if target.is_dir() else []
-            chosen += below or runs_named(reference, root)
-        if not chosen:
-            raise NotFound(none_in(root))
-        # On a terminal a bar shows how far many runs are, and lines are for those that lack something.
-        brief = len(chosen) > 1 and not (as_json or verify) and is_terminal() and sys.stdout.isatty()
-        lacking: set[str] = set()
+    def complain(text: str) -> None:
+        lacking.add(text)
+        _complain(text)
 
-        def show_lacking(run: work.RunSync) -> None:
-            if run.over and not run.complete():
-                lacking.add(str(run.run.path))
-                show_standing(run, as_json)
+    with progress("delivering", "runs") as bar:
+        tell = bar if len(chosen) > 1 else lambda done, total: None
+        done = work.sync(chosen, names, show, complain=complain, stopping=lambda: asked.stopped, tell=tell, **how)
+    if brief:
+        count = f"{len(chosen) - len(lacking):,} of {len(chosen):,} runs"
+        print("stopped" if asked.stopped else f"{count} delivered")
+    return done
 
-        def complain(text: str) -> None:
-            lacking.add(text)
-            _complain(text)
 
-        with progress("delivering", "runs") as bar:
-            done = work.sync(
-                chosen,
-                names,
-                show_lacking if brief else show,
-                complain=complain,
-                stopping=lambda: stopped,
-                patience_s=timeout,
-                trusted=trust,
-                verify=verify,
-                gone=gone,
-                jobs=jobs,
-                tell=bar if len(chosen) > 1 else lambda done, total: None,
-            )
-        if brief:
-            count = f"{len(chosen) - len(lacking):,} of {len(chosen):,} runs"
-            print("stopped" if stopped else f"{count} delivered")
-    raise typer.Exit(0 if done and not _damaged else 1)
+def _chosen(references: list[str], root: Path) -> list[RunDirectory]:
+    """The runs that are named, or below directories that are.
+
+    Raises:
+        NotFound: none are.
+    """
+    from trackers.errors import NotFound
+    from trackers.journal.naming import none_in, runs_named
+    from trackers.journal.run_directory import asked_for
+    from trackers.relay.sync import runs_below
+
+    chosen: list[RunDirectory] = []
+    for reference in asked_for(references, root):
+        target = Path(reference)
+        below = list(runs_below(target)) if target.is_dir() else []
+        chosen += below or runs_named(reference, root)
+    if not chosen:
+        raise NotFound(none_in(root))
+    return chosen
 
 
 def _followed(reference: str, root: Path) -> list[Path]:

@@ -184,31 +184,11 @@ class IterationRows(msgspec.Struct):
         row = self._find(self.iterations, step, named, timed)
         apart_s = sum(apart for name in APART_NAMES if (apart := positive(values.get(name))) is not None)
         if row is None:
-            row = IterationRow(step, {"iter": step}, timed=timed)
-            self.iterations.append(row)
-            row.before = 0 if self.anchor_step is None else step - self.anchor_step
-            elapsed_ms = self._elapsed_ms(step, time, apart_s)
-            if "loss" in named:
-                row.values["loss"] = None
-            if "time_ms" in named:
-                row.values["time_ms"] = None
-            elif elapsed_ms is not None:
-                row.values["time_ms"] = elapsed_ms
-                row.guessed.append("time_ms")
-            row.values.update(named)
-            row.values["time"] = time
+            row = self._begin_row(step, time, named, timed, apart_s)
         else:
             if apart_s and step == self.anchor_step:
                 self.anchor_time = time
-            if "loss" in named and row.other:  # the one that stood for it keeps its own name
-                row.values[row.other], row.other = row.values.pop("loss"), ""
-                del row.values["logged"]["loss"]
-                if not row.values["logged"]:
-                    del row.values["logged"]
-            if timed > row.timed:  # two ways to time one iteration: the better name counts, whichever came first
-                named.pop("time_ms", None)
-            row.timed = min(timed, row.timed)
-            row.values.update(named)
+            _add_to_row(row, named, timed)
         row.guessed = [name for name in row.guessed if name not in named]
         if other and row.values.get("loss") is None:  # under another name than usually
             named["loss"] = row.values["loss"] = row.values.pop(other)
@@ -222,6 +202,23 @@ class IterationRows(msgspec.Struct):
                 if evaluation.step == step and "train_loss" in evaluation.guessed:
                     evaluation.values["train_loss"] = self.loss
                     evaluation.guessed.remove("train_loss")
+
+    def _begin_row(self, step: int, time: float, named: Mapping[str, Any], timed: int, apart_s: float) -> IterationRow:
+        """A further row; its time is guessed by the one before, where nobody has measured it."""
+        row = IterationRow(step, {"iter": step}, timed=timed)
+        self.iterations.append(row)
+        row.before = 0 if self.anchor_step is None else step - self.anchor_step
+        elapsed_ms = self._elapsed_ms(step, time, apart_s)
+        if "loss" in named:
+            row.values["loss"] = None
+        if "time_ms" in named:
+            row.values["time_ms"] = None
+        elif elapsed_ms is not None:
+            row.values["time_ms"] = elapsed_ms
+            row.guessed.append("time_ms")
+        row.values.update(named)
+        row.values["time"] = time
+        return row
 
     def _evaluation(self, step: int, time: float, measured: Mapping[str, Any], training: Mapping[str, Any]) -> None:
         named = _eval_names(measured, self.names)
@@ -504,3 +501,16 @@ def _eval_names(values: Mapping[str, Any], names: dict[str, str]) -> dict[str, A
 
 def _first(values: Mapping[str, Any], names: tuple[str, ...], default: Any) -> Any:
     return next((values[name] for name in names if name in values), default)
+
+
+def _add_to_row(row: IterationRow, named: dict[str, Any], timed: int) -> None:
+    """Give a row that is there further values; ``named`` loses a time that counts less than the row's."""
+    if "loss" in named and row.other:  # the one that stood for it keeps its own name
+        row.values[row.other], row.other = row.values.pop("loss"), ""
+        del row.values["logged"]["loss"]
+        if not row.values["logged"]:
+            del row.values["logged"]
+    if timed > row.timed:  # two ways to time one iteration: the better name counts, whichever came first
+        named.pop("time_ms", None)
+    row.timed = min(timed, row.timed)
+    row.values.update(named)

@@ -20,6 +20,7 @@ import os
 import shlex
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,6 +94,29 @@ class _LastRow(NamedTuple):
     step: int
     time: float
     names: set[str]
+
+
+@dataclass
+class _Batch:
+    """What one ``write`` sends, by kind.
+
+    counted: number of the last record that the counts of rows and samples have. fresh, fresh_samples: how many further
+    ones there are. unsure: an earlier batch may have been sent in part.
+    """
+
+    rows: _Rows
+    counted: int
+    unsure: bool = False
+    fresh: int = 0
+    fresh_samples: int = 0
+    system: list[TrackioRow] = field(default_factory=list)
+    alerts: list[AlertRow] = field(default_factory=list)
+    traces: list[TrackioRow] = field(default_factory=list)
+
+    def add_sample(self, row: TrackioRow, record: Record) -> None:
+        """Add what a machine's sampler says."""
+        self.system.append(row)
+        self.fresh_samples += record.seq > self.counted
 
 
 class _Rows:
@@ -272,74 +296,83 @@ class TrackioTracker(TrackioPrecheck):
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         self._check_store()
-        state, rows, system, alerts = self._state, _Rows(self._store.extends), list[TrackioRow](), list[AlertRow]()
-        own = f"{self._info.id}:"
-        counted, fresh, fresh_samples = int(state.get("counted", 0)), 0, 0
-        unsure, self._unsure = self._unsure or bool(state.get("again")), True  # until it is through
+        state, batch = self._state, _Batch(_Rows(self._store.extends), int(self._state.get("counted", 0)))
+        batch.unsure, self._unsure = self._unsure or bool(state.get("again")), True  # until it is through
         self._step_seen = int(state.get("step", 0))  # where a batch that failed in between began, too
         if state.get("last"):
             last_id, last_step, last_time, last_names = state["last"]
-            rows.last = _LastRow(last_id, last_step, last_time, set(last_names))
-        traces: list[TrackioRow] = []
+            batch.rows.last = _LastRow(last_id, last_step, last_time, set(last_names))
         for record in records:
-            log_id = own + record.id
-            made = 0
-            if isinstance(record, Metrics):
-                values = self._numbers(record.values)
-                if record.step is None:
-                    system.append(TrackioRow(log_id, None, record.time, self._samples(values)))
-                    fresh_samples += record.seq > counted
-                elif values or not record.values:
-                    made = rows.add(log_id, self._step(record), record.time, values)
-            elif isinstance(record, Text) and {is_machine(record, name) for name in record.values} == {True}:
-                said = {self._stored_name(name): text for name, text in record.values.items()}
-                system.append(TrackioRow(log_id, None, record.time, said))
-                fresh_samples += record.seq > counted
-            elif isinstance(record, Text):
-                texts = {self._stored_name(name): report(text) for name, text in record.values.items()}
-                made = rows.add(log_id, self._step(record), record.time, texts)
-            elif isinstance(record, Media):
-                step = self._step(record)
-                media = media_values(self._info, self._store, record, step)
-                made = rows.add(log_id, step, record.time, {self._stored_name(name): v for name, v in media.items()})
-            elif isinstance(record, Span):
-                traces += self._trace(record, log_id)
-            elif isinstance(record, Alert):
-                level = LEVELS.get(record.level.upper(), "warn")
-                alerts.append(AlertRow(log_id, record.step, record.time, record.title, record.text, level))
-            elif isinstance(record, ArtifactRecord):
-                self._store.artifact(artifact_files(self._info, record))
-            elif isinstance(record, Start):
-                if record.from_step is not None:
-                    self._send(rows, unsure)
-                    self._send_held()
-                    rows = _Rows(self._store.extends)
-                    if self._rewind(record.from_step):
-                        state["rows"], fresh = self._remaining_rows(), 0
-            elif isinstance(record, Console):
-                self._console.add(record)
-            else:
-                self._describe(record)
-            fresh += made if record.seq > counted else 0
+            made = self._take(record, f"{self._info.id}:{record.id}", batch)
+            batch.fresh += made if record.seq > batch.counted else 0
         state["step"] = self._step_seen
-        self._send(rows, unsure)
-        if rows.last is not None:
-            state["last"] = [*rows.last[:3], sorted(rows.last.names)]
-        if system:
+        self._send(batch.rows, batch.unsure)
+        if (last := batch.rows.last) is not None:
+            state["last"] = [*last[:3], sorted(last.names)]
+        if batch.system:
             if self.comparison is not None:
-                self.comparison.send(self._store, system, "system_metrics")
-            self._store.log_system(system)
-        if alerts:
-            self._store.alert(alerts)
-        if traces and not self._store.trace(traces):
-            self._send_rows(traces)
-            fresh += len(traces) if records[-1].seq > counted else 0
-        state["rows"] = state.get("rows", 0) + fresh
-        state["samples"] = state.get("samples", 0) + fresh_samples
-        state["counted"] = max(counted, cursor.seq)
+                self.comparison.send(self._store, batch.system, "system_metrics")
+            self._store.log_system(batch.system)
+        if batch.alerts:
+            self._store.alert(batch.alerts)
+        if batch.traces and not self._store.trace(batch.traces):
+            self._send_rows(batch.traces)
+            batch.fresh += len(batch.traces) if records[-1].seq > batch.counted else 0
+        state["rows"] = state.get("rows", 0) + batch.fresh
+        state["samples"] = state.get("samples", 0) + batch.fresh_samples
+        state["counted"] = max(batch.counted, cursor.seq)
         self._unsure = False
         self._send_files()
         self._send_console()
+
+    def _take(self, record: Record, log_id: str, batch: _Batch) -> int:
+        """Put a record to what is sent of its kind; how many rows it makes."""
+        match record:
+            case Metrics():
+                return self._take_numbers(record, log_id, batch)
+            case Text():
+                texts = {self._stored_name(name): text for name, text in record.values.items()}
+                if {is_machine(record, name) for name in record.values} == {True}:
+                    batch.add_sample(TrackioRow(log_id, None, record.time, texts), record)
+                    return 0
+                reports = {name: report(text) for name, text in texts.items()}
+                return batch.rows.add(log_id, self._step(record), record.time, reports)
+            case Media():
+                step = self._step(record)
+                media = media_values(self._info, self._store, record, step)
+                named = {self._stored_name(name): value for name, value in media.items()}
+                return batch.rows.add(log_id, step, record.time, named)
+            case Span():
+                batch.traces += self._trace(record, log_id)
+            case Alert():
+                level = LEVELS.get(record.level.upper(), "warn")
+                batch.alerts.append(AlertRow(log_id, record.step, record.time, record.title, record.text, level))
+            case ArtifactRecord():
+                self._store.artifact(artifact_files(self._info, record))
+            case Start():
+                if record.from_step is not None:
+                    self._go_back(record.from_step, batch)
+            case Console():
+                self._console.add(record)
+            case _:
+                self._describe(record)
+        return 0
+
+    def _take_numbers(self, record: Metrics, log_id: str, batch: _Batch) -> int:
+        values = self._numbers(record.values)
+        if record.step is None:
+            batch.add_sample(TrackioRow(log_id, None, record.time, self._samples(values)), record)
+        elif values or not record.values:  # a row of which nothing is a number isn't one
+            return batch.rows.add(log_id, self._step(record), record.time, values)
+        return 0
+
+    def _go_back(self, step: int, batch: _Batch) -> None:
+        """Training goes back to a step: what came before is sent, and the rows above it go."""
+        self._send(batch.rows, batch.unsure)
+        self._send_held()
+        batch.rows = _Rows(self._store.extends)
+        if self._rewind(step):
+            self._state["rows"], batch.fresh = self._remaining_rows(), 0
 
     def _trace(self, span: Span, log_id: str) -> list[TrackioRow]:
         """The row of a trace whose root has ended; other spans wait for theirs."""

@@ -636,15 +636,7 @@ class WandbTracker(WandbPrecheck):
         try:
             values = {name: value for name, value in row.values.items() if _is_plain(value)}
             if len(values) < len(row.values):
-                media = {name: value for name, value in row.values.items() if name not in values}
-                parts = [record for record in row.records if isinstance(record, Media) and wandb_media.is_part(record)]
-                named = [(next(iter(row_values(record))), record.id) for record in parts]
-                tables = [(name, id, media[name]) for name, id in named if name in media]
-                for name, id, table in tables:
-                    self._increments.number(name, id, table)
-                values |= self._session.converted(media, row.number)
-                for name, id, table in tables:
-                    self._increments.note(name, id, table)
+                values |= self._converted(row, {name: v for name, v in row.values.items() if name not in values})
             if not row.held:
                 self._publish(row, values)
         except Exception as error:
@@ -658,6 +650,18 @@ class WandbTracker(WandbPrecheck):
                 # Keeps the files of the record that begins the next row, and of those that wait.
                 if int(directory.name) <= self._last_seq and int(directory.name) not in self._rows.unsent():
                     shutil.rmtree(directory, ignore_errors=True)
+
+    def _converted(self, row: HistoryRow, media: dict[str, Any]) -> dict[str, Any]:
+        """A row's media as W&B's client describes them; a table that is a part names those before it."""
+        parts = [record for record in row.records if isinstance(record, Media) and wandb_media.is_part(record)]
+        named = [(next(iter(row_values(record))), record.id) for record in parts]
+        tables = [(name, id, media[name]) for name, id in named if name in media]
+        for name, id, table in tables:
+            self._increments.number(name, id, table)
+        values = self._session.converted(media, row.number)
+        for name, id, table in tables:
+            self._increments.note(name, id, table)
+        return values
 
     def _publish(self, row: HistoryRow, values: dict[str, Any]) -> None:
         """Send a row, and before it what it changes of the summary."""
