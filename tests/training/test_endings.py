@@ -241,7 +241,7 @@ def play(way: Way, name: str, forking: queue.SimpleQueue[Forking]) -> tuple[int,
 def judge(run: RunDirectory, pidfd: int) -> tuple[str, int | None]:
     """What a relay makes of a process that has ended."""
     info = run.read_info()
-    supervisor = Supervisor(run, [], watch=(info.pid, info.pid_start), pidfd=pidfd, say=lambda text, name: None)
+    supervisor = Supervisor(run, [], watch=(info.pid, info.pid_start, pidfd), say=lambda text, name: None)
     supervisor.begin()
     while supervisor.step():
         time.sleep(0.001)

@@ -80,17 +80,11 @@ def init(
     Raises:
         UsageError, NotFound: as ``trackers.init``.
     """
-    before, current, meant = start.current(), start.current_here(), dict(assigned)
-    _open[:] = [(run, pid) for run, pid in _open if pid == os.getpid() and not run.finished]
-    latest = _open[-1][0] if _open else current
+    before, meant = start.current(), dict(assigned)
     fields = {**_fields(names.set_up), **_fields(settings)}
     reinit = fields.pop("reinit", None) if reinit is None else reinit
-    if latest is not None and not latest.disabled and not _begins_anew(reinit):
-        return latest
-    if reinit != "create_new":
-        for run, _ in _open:
-            if run is not start.previous():
-                run.finish()
+    if (open_run := _open_run(reinit)) is not None:
+        return open_run
     config = filtered(config, config_include_keys, config_exclude_keys)
     swept = fields.pop("sweep_param_path", None)
     config = _with_files(config, fields.pop("config_paths", None), swept)
@@ -104,17 +98,9 @@ def init(
     asked = mode or fields.pop("mode", None)
     word = str(asked or os.environ.get("WANDB_MODE") or "").strip().lower()
     mode = _mode(asked, options)
-    id = id or fields.pop("run_id", None)
-    name = name or fields.pop("run_name", None)
     resume = resume if resume is not None else fields.pop("resume", None)
+    id, name, resume = _named(id or fields.pop("run_id", None), name or fields.pop("run_name", None), resume)
     directory = _directory(dir if dir is not None else fields.pop("root_dir", None))
-    if id is not None:
-        name = name or (str(id) if _safe_id(str(id)) != str(id) else None)
-        id = _safe_id(str(id))
-    if (id or os.environ.get("WANDB_RUN_ID")) and resume is None:
-        resume = None if os.environ.get("TRACKER_RESUME") or os.environ.get("WANDB_RESUME") else "allow"
-    if name is not None:  # W&B knows no templates
-        name = str(name).replace("{", "{{").replace("}", "}}")
     if not (id or word == "shared" or _one_of_the_job(resume)):
         own.setdefault("rank", "own")
     run = start.init(
@@ -133,14 +119,44 @@ def init(
     if not run.disabled:
         _open.append((run, os.getpid()))
     elif isinstance(run, NullRun):
-        run.id = run.id or id or util.generate_id()
-        run.name = run.name or name or f"dummy-{run.id}"
-        run.group, run.job_type, run.notes = group, job_type, notes
-        run.tags = (tags,) if isinstance(tags, str) else tuple(tags or ())
+        _describe_disabled(run, id, name, group, job_type, notes, tags)
     if reinit == "create_new":  # ``wandb.run`` and ``wandb.log`` stay as they are
         start.become(before)
         assigned.update(meant)
     return run
+
+
+def _open_run(reinit: Any) -> Run | NullRun | None:
+    """The open run that is to be given back; where another one is to begin, those open are finished, and None."""
+    _open[:] = [(run, pid) for run, pid in _open if pid == os.getpid() and not run.finished]
+    latest = _open[-1][0] if _open else start.current_here()
+    if latest is not None and not latest.disabled and not _begins_anew(reinit):
+        return latest
+    if reinit != "create_new":
+        for run, _ in _open:
+            if run is not start.previous():  # that one trackers.init finishes, and says so
+                run.finish()
+    return None
+
+
+def _named(id: Any, name: Any, resume: Any) -> tuple[str | None, str | None, Any]:
+    """Id, name and resume as ``trackers.init`` takes them: W&B takes any id, and goes on with a run of that id."""
+    if id is not None:
+        name = name or (str(id) if _safe_id(str(id)) != str(id) else None)
+        id = _safe_id(str(id))
+    if (id or os.environ.get("WANDB_RUN_ID")) and resume is None:
+        resume = None if os.environ.get("TRACKER_RESUME") or os.environ.get("WANDB_RESUME") else "allow"
+    if name is not None:  # W&B knows no templates
+        name = str(name).replace("{", "{{").replace("}", "}}")
+    return id, name, resume
+
+
+def _describe_disabled(run: NullRun, id: Any, name: Any, group: Any, job_type: Any, notes: Any, tags: Any) -> None:
+    """Give a run that records nothing what scripts read of it."""
+    run.id = run.id or id or util.generate_id()
+    run.name = run.name or name or f"dummy-{run.id}"
+    run.group, run.job_type, run.notes = group, job_type, notes
+    run.tags = (tags,) if isinstance(tags, str) else tuple(tags or ())
 
 
 def _one_of_the_job(resume: Any) -> bool:

@@ -57,12 +57,13 @@ class BenchmarkCallback:
         output_dir: where the result goes; default BENCHMARK_DIR, else ``benchmark_results``.
         platform: cuda, rocm or cpu; "auto": what this process trains on.
         model_name: recorded as the result's ``model_name``.
-        global_batch_size, sequence_length, micro_batch_size, num_gpus, max_steps: of all GPUs together; default what
-            Lightning's trainer and the data module (NeMo's too) say, or the run's configuration.
         run: the run to log to; default the current one, if any.
         log: False: log nothing to it.
         start_step: steps done before; default what the trainer says, else 0.
         device: "cuda", "cpu" or "auto", as for timers.
+        **sizes: ``global_batch_size``, ``sequence_length``, ``micro_batch_size``, ``num_gpus``, ``max_steps``: of all
+            GPUs together; default what Lightning's trainer and the data module (NeMo's too) say, or the run's
+            configuration.
 
     Attributes:
         result: the result, once training has ended. path: its file; None on ranks other than the first.
@@ -85,20 +86,17 @@ class BenchmarkCallback:
         *,
         platform: str = "auto",
         model_name: str = "",
-        global_batch_size: int | None = None,
-        sequence_length: int | None = None,
-        micro_batch_size: int | None = None,
-        num_gpus: int | None = None,
-        max_steps: int | None = None,
         run: Any = None,
         log: bool = True,
         start_step: int | None = None,
         device: str = "auto",
+        **sizes: int | None,
     ) -> None:
         if platform not in PLATFORMS:
             raise UsageError(f"BenchmarkCallback: platform {platform!r}: known are {', '.join(PLATFORMS)}")
-        sizes = (global_batch_size, micro_batch_size, sequence_length, num_gpus, max_steps)
-        self._given = {name: value for name, value in zip(SIZES, sizes, strict=True) if value is not None}
+        if unknown := sorted(sizes.keys() - set(SIZES)):
+            raise TypeError(f"BenchmarkCallback: {', '.join(unknown)}: no argument of it; sizes are {', '.join(SIZES)}")
+        self._given = {name: size for name in SIZES if (size := sizes.get(name)) is not None}
         for name, value in self._given.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UsageError(f"BenchmarkCallback: {name}={value!r}: give a whole number, 1 or more")

@@ -55,8 +55,8 @@ class Supervisor:
 
     Args:
         trackers: which deliveries to run.
-        watch: the training process (pid, start) whose death ends the run; None if there is none to watch.
-        pidfd: a descriptor of it that is inherited; taken over.
+        watch: the training process whose death ends the run: pid, start, and a descriptor of it where one is
+            inherited, which is taken over (:class:`trackers.support.processes.Watched`); None for none.
         bell: a pipe over which it says that the run has ended; taken over. -1 for none.
         attempt: whose relay this is; None: the newest's. Where a newer one begins, the work is left to its relay.
         owner: this supervisor may write the node's stream: no other relay lives.
@@ -73,8 +73,7 @@ class Supervisor:
         run: RunDirectory,
         trackers: Sequence[str],
         *,
-        watch: tuple[int, float] | None,
-        pidfd: int = -1,
+        watch: tuple[int, float] | tuple[int, float, int] | None,
         bell: int = -1,
         attempt: int | None = None,
         owner: bool = True,
@@ -89,7 +88,7 @@ class Supervisor:
         turns = turns or Turns()
         self._settled_at = time.monotonic() + SETTLE_S if watch else 0.0
         self._say = say
-        self._watched = Watched(*watch, pidfd) if watch else None
+        self._watched = Watched(*watch) if watch else None
         self._bell = bell
         self._leaving_finish: Finish | None = None
         self._backlog: Backlog | None = None

@@ -190,8 +190,7 @@ def relay(run: RunDirectory, messages: Messages, plan: RelayPlan, line: int = -1
     supervisor = Supervisor(
         run,
         plan.trackers,
-        watch=(plan.pid, plan.pid_start),
-        pidfd=plan.pidfd,
+        watch=(plan.pid, plan.pid_start, plan.pidfd),
         bell=plan.bell,
         attempt=plan.attempt,
         say=lambda text, name: messages.say(text, source=name),

@@ -230,7 +230,10 @@ class Recorder:
                 self.append(build(waiting))
             if results:
                 self.summarize(results, split.lists)
+            last = self.step
             self._stepped(step, keep)
+            if results and not (waiting or lines):  # no row: what is logged last of all belongs to the last one
+                self.step = last
         if len(self.known) < KNOWN_NAMES:
             self.known.update(name for name in numbers if name in values)
             self._across_names.update(split.reductions)

@@ -172,14 +172,27 @@ class MegatronLog:
         self._timed = -1  # iterations that they cover; the first one, which compiles, isn't among them
         self._host = TrainingClock("cpu")
         self._hosted = self._host.reading(), 0
+        self._begin_reports(straggler, self.ranks if together else 1, write)
+        run.define_metric(f"*{VS_SAMPLES}", step_metric=SAMPLES)
+        if isinstance(run, Measuring):
+            run.close_with(self)
+
+    def _begin_reports(
+        self, straggler: StragglerDetectionConfig, together: int, write: Callable[[str], Any] | None
+    ) -> None:
+        """What tells ranks apart, energy, and what is printed.
+
+        Args:
+            together: how many ranks values are of.
+        """
+        run, config = self.run, self.config
         self._straggler = straggler
         tells = straggler.enabled and self.ranks > 1
         self._traced = Timers(0, say=self.say)
         self.straggler_timer = StragglerTimer(tells, self._traced, launcher.rank(), self.ranks)
         self._traces = self._traced.interval()
         self._gpu = own_gpu(self.say) if config.log_energy or tells else None
-        together_ranks = self.ranks if together else 1
-        self._energy = RunEnergy(self.say, self._gpu, ranks=together_ranks) if config.log_energy else None
+        self._energy = RunEnergy(self.say, self._gpu, ranks=together) if config.log_energy else None
         self._losses = Losses(self.say)
         self._skipped = 0
         prints = launcher.rank() == self.ranks - 1
@@ -195,9 +208,6 @@ class MegatronLog:
                 "megatron: torch.distributed isn't initialised: timers and stragglers on the console are this rank's "
                 "own: call init_process_group before trackers.frameworks.megatron.start"
             )
-        run.define_metric(f"*{VS_SAMPLES}", step_metric=SAMPLES)
-        if isinstance(run, Measuring):
-            run.close_with(self)
 
     def pause(self, what: str) -> Any:
         """Keep an evaluation or a checkpoint out of what is measured: ``with log.pause("evaluation"):``."""
