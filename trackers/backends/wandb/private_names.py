@@ -1,7 +1,7 @@
 """What the tracker uses of W&B's client beyond its public interface: one function each, with what older clients have.
 
-Settings that a client doesn't know are left out (:func:`known_settings`). :mod:`trackers.backends.wandb.versions` says
-which clients were tested, and what the older ones lack.
+Settings that a client doesn't know are left out (:func:`known_settings`).
+:data:`trackers.backends.wandb.precheck.VERSIONS` says which clients were tested, and what the older ones lack.
 """
 
 from __future__ import annotations
