@@ -96,26 +96,21 @@ def init(
     }  # fmt: skip
     options = dict(own.pop("options", None) or {})
     asked = mode or fields.pop("mode", None)
-    word = str(asked or os.environ.get("WANDB_MODE") or "").strip().lower()
+    is_shared = str(asked or os.environ.get("WANDB_MODE") or "").strip().lower() == "shared"
     mode = _mode(asked, options)
     resume = resume if resume is not None else fields.pop("resume", None)
     id, name, resume = _named(id or fields.pop("run_id", None), name or fields.pop("run_name", None), resume)
     directory = _directory(dir if dir is not None else fields.pop("root_dir", None))
-    if not (id or word == "shared" or _one_of_the_job(resume)):
+    if not (id or is_shared or _one_of_the_job(resume)):
         own.setdefault("rank", "own")
+    more = {key: value for key, value in {**given, **own}.items() if value is not None}
     run = start.init(
         id=id, name=name, mode=mode, dir=directory, resume=resume, settings=fields or None, options=options or None,
-        **{key: value for key, value in {**given, **own}.items() if value is not None},
+        **more,
     )  # fmt: skip
-    if swept:
-        run.config.lock(read_config(swept))
-    run.hold_steps()
-    run.give_files_dir()
-    if isinstance(run, RankRun):
-        warn(f"init: what this rank logs isn't recorded: the run {id or run.id} of the job is logged by the main rank")
+    _prepare(run, id, swept)
     if monitor_gym:
         _monitor_gym()
-    run.sweep_id = os.environ.get("WANDB_SWEEP_ID") or None
     if not run.disabled:
         _open.append((run, os.getpid()))
     elif isinstance(run, NullRun):
@@ -124,6 +119,17 @@ def init(
         start.become(before)
         assigned.update(meant)
     return run
+
+
+def _prepare(run: Run | NullRun, id: str | None, swept: str | None) -> None:
+    """Have a run behave as W&B's does. swept: the file with the parameters of a sweep's run."""
+    if swept:
+        run.config.lock(read_config(swept))
+    run.hold_steps()
+    run.give_files_dir()
+    if isinstance(run, RankRun):
+        warn(f"init: what this rank logs isn't recorded: the run {id or run.id} of the job is logged by the main rank")
+    run.sweep_id = os.environ.get("WANDB_SWEEP_ID") or None
 
 
 def _open_run(reinit: Any) -> Run | NullRun | None:

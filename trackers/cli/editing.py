@@ -170,17 +170,11 @@ def rm(
 
 def _remove(plan: RemovalPlan, references: list[str], count: int | None, yes: bool, as_json: bool) -> None:
     """Remove runs of a directory, or say which would be."""
-    from trackers.analysis.tables import format_size
     from trackers.editing import trash
 
     candidates = plan.candidates(references, count, say=_complain)
     going = [one for one in candidates if not one.reason]
-    for one in candidates:
-        if one.reason:
-            _complain(f"{one.run.path} stays as it is: {one.reason}")
-        elif not as_json and not yes:
-            label = f"{printable(_label(one.run))} ({printable(one.run.read_info().name)})"
-            print(f"{label}  {format_size(one.size)}")
+    _show_candidates(candidates, quiet=as_json or yes)
     for line in trash.used_by([one.run for one in going]):
         _complain(line)
     if going and not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
@@ -196,6 +190,18 @@ def _remove(plan: RemovalPlan, references: list[str], count: int | None, yes: bo
     if as_json:
         print(json.dumps([one.to_dict() for one in candidates], indent=2))
     raise typer.Exit(1 if failed else 0)
+
+
+def _show_candidates(candidates: list[Candidate], *, quiet: bool) -> None:
+    """The runs that would be removed, and what keeps the others."""
+    from trackers.analysis.tables import format_size
+
+    for one in candidates:
+        if one.reason:
+            _complain(f"{one.run.path} stays as it is: {one.reason}")
+        elif not quiet:
+            label = f"{printable(_label(one.run))} ({printable(one.run.read_info().name)})"
+            print(f"{label}  {format_size(one.size)}")
 
 
 def _remove_one(plan: RemovalPlan, candidate: Candidate, quiet: bool) -> bool:

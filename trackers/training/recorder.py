@@ -204,10 +204,7 @@ class Recorder:
         added = ReductionRow(split.reductions, across.move, across.batch) if split.reductions else None
         for problem in split.problems + (added.problems if added is not None else []):
             self.problem(f"log: {problem}")
-        masked = {name: mask_text(text) for name, text in split.texts.items()}
-        results = {k: v for k, v in (*split.numbers.items(), *masked.items()) if _is_result(k)}
-        numbers = {k: v for k, v in split.numbers.items() if not _is_result(k)}
-        texts = {k: v for k, v in masked.items() if not _is_result(k)}
+        results, numbers, texts = _results_apart(split)
         positions = self.axes.see(numbers, step) if self.axes else {}
         if self.fold is not None and texts:
             self.fold.update(texts)
@@ -975,6 +972,14 @@ def _print(path: Path) -> tuple[int, int, int] | None:
         pass_on(error)
         return None
     return (status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _results_apart(split: Split) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
+    """Results, and the numbers and texts that are none; texts without secrets."""
+    masked = {name: mask_text(text) for name, text in split.texts.items()}
+    results = {name: value for name, value in (*split.numbers.items(), *masked.items()) if _is_result(name)}
+    numbers = {name: value for name, value in split.numbers.items() if not _is_result(name)}
+    return results, numbers, {name: text for name, text in masked.items() if not _is_result(name)}
 
 
 def _is_result(name: str) -> bool:
