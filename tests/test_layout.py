@@ -507,8 +507,9 @@ def test_exported_names_are_pinned() -> None:
 def test_kit_exports_are_pinned() -> None:
     """So with what plug-in authors rely on."""
     assert sorted(trackers.testing.__all__) == [
-        "ConformanceError", "DeviceError", "Driver", "Limits", "PluginError", "Point", "ReaderError", "Report",
-        "Stored", "check_devices", "check_plugin", "check_reader", "check_tracker", "checks", "number",
+        "ConfinedError", "ConformanceError", "DeviceError", "Driver", "Limits", "PluginError", "Point", "ReaderError",
+        "Report", "Stored", "check_confined", "check_devices", "check_plugin", "check_reader", "check_tracker",
+        "checks", "number",
     ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from trackers.plugged.kit import PluginError, checked
 from trackers.testing.checks import Bench, Skipped, all_checks
+from trackers.testing.confined import ConfinedError, check_confined
 from trackers.testing.devices import DeviceError, check_devices
 from trackers.testing.driver import Driver, number
 from trackers.testing.readers import ReaderError, check_reader
@@ -25,6 +26,7 @@ from trackers.testing.stored import Limits, Point, Stored
 from trackers.tracker import RunInfo, Tracker
 
 __all__ = [
+    "ConfinedError",
     "ConformanceError",
     "DeviceError",
     "Driver",
@@ -34,6 +36,7 @@ __all__ = [
     "ReaderError",
     "Report",
     "Stored",
+    "check_confined",
     "check_devices",
     "check_plugin",
     "check_reader",

@@ -15,8 +15,8 @@ from trackers_dvclive.tracker import DvcliveTracker
 
 from tests import ROOT
 from tests.helpers import T0, Driver, arrays, deliver_over_a_lost_rewind, run_info, stream
-from trackers.errors import Rejected
 from trackers.records import ArtifactFile, ArtifactRecord, Media, MediaFile, Metrics, Record, Start, Summary, Text
+from trackers.testing import check_confined
 from trackers.testing.checks import metric_names, one_of_each
 
 NAMES = st.text(st.sampled_from("_./aA0~\\:") | st.characters(codec="utf-8"), min_size=1, max_size=12)
@@ -215,12 +215,7 @@ def test_references_alone_are_not_kept(tmp_path: Path) -> None:
 
 def test_file_outside_the_run_is_no_artifact(tmp_path: Path) -> None:
     """What DVC would track must lie in the run's directory, through no link."""
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run/link").symlink_to("/etc/hostname")
-    for path in ("../secret", "/etc/hostname", "link"):
-        record = ArtifactRecord(time=T0, name="x", files=[ArtifactFile(path="x", file=path)])
-        with pytest.raises(Rejected):
-            driver(tmp_path).deliver(stream([record]))
+    check_confined(DvcliveTracker, directory=tmp_path)
 
 
 def test_artifact_that_is_cut_is_found(tmp_path: Path) -> None:
