@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.support import confined
 from trackers.ui import deeds, media, table, tables
 from trackers.ui.catalogue import Catalogue, identity
+from trackers.ui.importance import importance
 from trackers.ui.series import SMOOTHINGS
 from trackers.ui.table import Row, RunQuery
 from trackers.ui.views import AXES, METRIC, RunView
@@ -634,18 +636,31 @@ def _config(catalogue: Catalogue, row: Row) -> dict[str, Any]:
 def scatter(catalogue: Catalogue, parameters: Parameters) -> Any:
     """Values of some columns, a row for each run that fits; for a scatter plot or parallel coordinates."""
     column_names = [name for name in parameters.get("columns", "").split("\n") if name][:12]
+    rows = [
+        [row.key, row.name or row.id, *map(_with_named_floats, map(row.cell, column_names))]
+        for row in _fitting(catalogue, parameters)
+    ]
+    return {"columns": column_names, "rows": rows}
+
+
+def settings(catalogue: Catalogue, parameters: Parameters) -> Any:
+    """Which settings matter for a column: see :func:`trackers.ui.importance.importance`."""
+    rows, forest = _fitting(catalogue, parameters), parameters.get("forest") == "1"
+    return {"settings": importance(rows, parameters.get("column", ""), forest=forest)}
+
+
+def _fitting(catalogue: Catalogue, parameters: Parameters) -> list[Row]:
+    """The runs that a question is about."""
     fits, project = table.condition(parameters.get("where", "")), parameters.get("project", "")
     chosen = set(_keys(parameters))
-    rows = []
-    for row in catalogue.state().rows.values():
-        if project and row.project != project:
-            continue
-        if (chosen and row.key not in chosen) or (fits is not None and not fits(row)):
-            continue
-        rows.append([row.key, row.name or row.id, *map(_with_named_floats, map(row.cell, column_names))])
-        if len(rows) >= MOST_SCATTERED:
-            break
-    return {"columns": column_names, "rows": rows}
+    rows = (
+        row
+        for row in catalogue.state().rows.values()
+        if not (project and row.project != project)
+        and not (chosen and row.key not in chosen)
+        and (fits is None or fits(row))
+    )
+    return list(itertools.islice(rows, MOST_SCATTERED))
 
 
 def _with_named_floats(value: Any) -> Any:
@@ -655,8 +670,8 @@ def _with_named_floats(value: Any) -> Any:
 QUESTIONS: dict[str, Callable[[Catalogue, Parameters], Any]] = {
     "look": look, "runs": runs, "columns": columns, "pulse": pulse, "views": views, "names": names,
     "curves": curves, "run": run, "log": log, "console": console, "media": media_steps, "items": media_items,
-    "compare": compare, "scatter": scatter, "gallery": gallery, "spans": spans, "tables": table_names,
-    "rows": table_page, "differences": table_differences,
+    "compare": compare, "scatter": scatter, "settings": settings, "gallery": gallery, "spans": spans,
+    "tables": table_names, "rows": table_page, "differences": table_differences,
 }  # fmt: skip
 """By their names in an address."""
 FILES: dict[str, Callable[[Catalogue, Parameters], media.ServedFile]] = {

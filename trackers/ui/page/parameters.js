@@ -1,13 +1,13 @@
-// Settings against results: a scatter plot, and parallel coordinates.
+// Settings against results: which matter, a scatter plot, and parallel coordinates.
 import { ask, drawing, later, latest } from "./asking.js";
 import { element, shown, ticks, value } from "./chart.js";
-import { checks, choice, column, fill, main, search, text } from "./parts.js";
+import { called, cell, checks, choice, column, fill, main, scrolls, search, text } from "./parts.js";
 import { go, state } from "./state.js";
 
 export function paramsView() {
   const bar = element("div", main, null, "bar");
   let columns = [];
-  search(bar, "which runs: as in Runs", state.q, (q) => {
+  const find = search(bar, "which runs: as in Runs", state.q, (q) => {
     go({ q }, { quiet: true });
     refresh();
   });
@@ -31,6 +31,7 @@ export function paramsView() {
   );
   const count = element("span", bar, "", "soft"),
     grid = element("div", main, null, "wide");
+  const ranked = element("div", main);
   const cloud = plot(grid, "One column against another"),
     points = [],
     lines = plot(grid, "Parallel coordinates");
@@ -44,14 +45,13 @@ export function paramsView() {
     canvas.setAttribute("aria-label", title);
     return { box, canvas, note, head: part.firstChild };
   }
+  let grown = { key: "", shares: {} };
+  let important = []; // settings that differ, the most important first
+  let brushed = false; // the pointer has just kept a part of an axis
   const axes = () =>
     state.axes.length
       ? state.axes
-      : [...columns.filter((one) => one.startsWith("config.") && varies(one)).slice(0, 5), state.y || guess()].filter(
-          Boolean,
-        );
-  const varies = (name) => variety[name] !== false,
-    variety = {};
+      : [...important.slice(0, 5).map((one) => one.name), state.y || guess()].filter(Boolean);
   const guess = () =>
     columns.find((one) => /^result\..*(loss|acc)/.test(one)) ||
     columns.find((one) => one.startsWith("result.")) ||
@@ -86,26 +86,40 @@ export function paramsView() {
           v === null || v === undefined ? NaN : words.length > 1 ? words.indexOf(String(v)) / (words.length - 1) : 0.5,
         marks: words.slice(0, 20).map((w, k) => [words.length > 1 ? k / (words.length - 1) : 0.5, w]),
       };
-    const low = Math.min(...plain),
-      high = Math.max(...plain),
+    const [low, high] = ends(plain),
       log = low > 0 && high / low > 20;
+    const occur = [...new Set(plain)];
     const to = (v) => (log ? Math.log10(v) : v),
       [a, b] = [to(low), to(high)];
     const marks = !plain.length
       ? []
       : a === b
         ? [[0.5, shown(low)]]
-        : ticks(a, b, log, 6, null, !log && plain.every(Number.isInteger)).map((t) => [
-            (t - a) / (b - a),
-            shown(log ? 10 ** t : t),
-          ]);
+        : occur.length <= 8 && high === Math.max(...plain) && low === Math.min(...plain)
+          ? occur.map((v) => [(to(v) - a) / (b - a), shown(v)])
+          : ticks(a, b, log, 6, null, !log && plain.every(Number.isInteger)).map((t) => [
+              (t - a) / (b - a),
+              shown(log ? 10 ** t : t),
+            ]);
     return {
       place: (v) => {
         const n = v === null || v === undefined || typeof v === "string" ? NaN : to(Number(v));
-        return a === b ? (isFinite(n) ? 0.5 : NaN) : (n - a) / (b - a);
+        return a === b ? (isFinite(n) ? 0.5 : NaN) : Math.min(1, Math.max(0, (n - a) / (b - a)));
       },
       marks,
+      back: (share) => (log ? 10 ** (a + share * (b - a)) : a + share * (b - a)),
+      span: [low, high],
+      beyond: plain.filter((v) => v < low || v > high).length,
     };
+  }
+  // The ends of an axis: what lies ten times further from most than is usual is drawn at its end.
+  function ends(plain) {
+    const sorted = [...plain].sort((one, other) => one - other),
+      middle = sorted[Math.floor(sorted.length / 2)];
+    const far = plain.map((v) => Math.abs(v - middle)).sort((one, other) => one - other);
+    const limit = 10 * far[Math.floor(far.length * 0.75)];
+    const near = limit > 0 ? sorted.filter((v) => Math.abs(v - middle) <= limit) : sorted;
+    return [near[0], near[near.length - 1]];
   }
   let light = 40; // of colours, in percent: more on a dark page
   const shade = (share) =>
@@ -117,7 +131,7 @@ export function paramsView() {
       part.note.textContent = found ? found.label : "";
       part.note.classList.toggle("left", event.clientX - box.left > box.width / 2);
       part.canvas.style.cursor = found ? "pointer" : "default";
-      part.canvas.onclick = found ? () => go({ tab: "run", run: found.key }, { step: true }) : null;
+      part.canvas.onclick = found && !brushed ? () => go({ tab: "run", run: found.key }, { step: true }) : null;
     };
     part.canvas.onpointerleave = () => {
       part.note.textContent = "";
@@ -156,6 +170,7 @@ export function paramsView() {
     c.textAlign = "center";
     c.textBaseline = "bottom";
     c.fillText(column(nameX), (left + right) / 2, height - 4);
+    if (sy.beyond) count.textContent += `, ${sy.beyond} beyond the axis of ${column(nameY)}: drawn at its end`;
     points.length = 0;
     for (const row of rows) {
       const px = left + sx.place(row[2]) * (right - left),
@@ -188,7 +203,7 @@ export function paramsView() {
   function drawLines(rows, names) {
     const { c, width, height, ink, pale } = start(lines),
       top = 34,
-      bottom = height - 14,
+      bottom = height - 40,
       left = 60,
       right = width - 60;
     if (!names.length) return;
@@ -200,19 +215,16 @@ export function paramsView() {
       c.strokeStyle = shade(scales[names.length - 1].place(row[1 + names.length]));
       c.globalAlpha = rows.length > 200 ? 0.25 : 0.7;
       c.lineWidth = 1.3;
-      c.beginPath();
-      let on = false;
-      for (const [a, b] of at) {
-        if (!isFinite(b)) {
-          on = false;
-          continue;
-        }
-        if (on) c.lineTo(a, b);
-        else c.moveTo(a, b);
-        on = true;
-      }
-      c.stroke();
-      paths.push([at, row]);
+      const there = at.filter(([, b]) => isFinite(b)); // a setting that a run lacks is crossed, dashed
+      there.slice(1).forEach((end, k) => {
+        c.setLineDash(at.indexOf(end) - at.indexOf(there[k]) > 1 ? [4, 4] : []);
+        c.beginPath();
+        c.moveTo(there[k][0], there[k][1]);
+        c.lineTo(end[0], end[1]);
+        c.stroke();
+      });
+      c.setLineDash([]);
+      paths.push([there, row]);
     }
     c.globalAlpha = 1;
     c.lineWidth = 1;
@@ -236,6 +248,8 @@ export function paramsView() {
       for (const [share, label] of scales[k].marks)
         c.fillText(label.slice(0, 12), px(k) + (k === names.length - 1 ? 5 : -5), bottom - share * (bottom - top));
     });
+    bar_of(c, scales[names.length - 1], left, right, height);
+    brush(names, scales, px, top, bottom);
     void pale;
     hover(lines, (mx, my) => {
       let best = null,
@@ -255,19 +269,94 @@ export function paramsView() {
       );
     });
   }
+  // What the colours mean.
+  function bar_of(c, scale, left, right, height) {
+    if (!scale.span) return;
+    const steps = 60,
+      from = (left + right) / 2 - 90;
+    for (let k = 0; k < steps; k++) {
+      c.fillStyle = shade(k / (steps - 1));
+      c.fillRect(from + k * 3, height - 14, 3.5, 8);
+    }
+    c.fillStyle = getComputedStyle(document.body).color;
+    c.textBaseline = "middle";
+    c.textAlign = "right";
+    c.fillText(shown(scale.span[0]), from - 5, height - 10);
+    c.textAlign = "left";
+    c.fillText(shown(scale.span[1]), from + 185, height - 10);
+  }
+  // Dragging along an axis keeps the runs in between, in all views, by the words of the search; a double click on it keeps all.
+  function brush(names, scales, px, top, bottom) {
+    let from = null;
+    const axisAt = (event) => names.findIndex((_, k) => Math.abs(px(k) - event.offsetX) < 12);
+    const share = (event) => Math.min(1, Math.max(0, (bottom - event.offsetY) / (bottom - top)));
+    const without = (name) => state.q.split(/\s+/).filter((word) => word && !word.startsWith(name));
+    const keep = (words) => {
+      go({ q: words.join(" "), sel: "" }, { quiet: true });
+      find.value = state.q;
+      refresh();
+    };
+    lines.canvas.onpointerdown = (event) => {
+      const k = axisAt(event);
+      brushed = false;
+      from = k >= 0 && scales[k].back ? { k, at: share(event) } : null;
+      if (from) lines.canvas.setPointerCapture(event.pointerId);
+    };
+    lines.canvas.onpointerup = (event) => {
+      if (!from || Math.abs(share(event) - from.at) < 0.02) return;
+      const { k, at } = from,
+        [low, high] = [at, share(event)].sort((one, other) => one - other),
+        name = called(names[k]);
+      from = null;
+      brushed = true;
+      lines.canvas.onclick = null;
+      const digits = (v) => Number(v.toPrecision(6));
+      const ends = [
+        low > 0.01 && `${name}>=${digits(scales[k].back(low))}`,
+        high < 0.99 && `${name}<=${digits(scales[k].back(high))}`,
+      ];
+      keep([...without(name), ...ends.filter(Boolean)]);
+    };
+    lines.canvas.ondblclick = (event) => {
+      const k = axisAt(event);
+      if (k >= 0) keep(without(called(names[k])));
+    };
+  }
+  function drawRanked(name) {
+    ranked.replaceChildren();
+    if (!important.length) return;
+    element("h2", ranked, `What ${column(name)} goes with`);
+    const table = element("table", scrolls(element("div", ranked, null, "scroll"), "settings that differ"));
+    const head = element("tr", element("thead", table)),
+      body = element("tbody", table);
+    const forest = important.some((one) => one.forest !== null);
+    for (const title of ["setting", "values", "runs", "rank correlation", ...(forest ? ["random forest's share"] : [])])
+      element("th", head, title, title === "setting" ? "" : "number");
+    for (const one of important) {
+      const row = element("tr", body);
+      const button = element("button", element("td", row), column(one.name), "plain");
+      button.type = "button";
+      button.title = "draw it along x";
+      button.addEventListener("click", () => {
+        go({ x: one.name }, { quiet: true });
+        refresh();
+      });
+      cell(row, one.values);
+      cell(row, one.runs);
+      for (const share of [one.correlation, ...(forest ? [one.forest] : [])]) {
+        const made = cell(row, share === null ? null : Number(share.toFixed(2)));
+        made.style.background = `linear-gradient(to left, color-mix(in srgb, var(--mark) 22%, transparent) ${Math.abs(share || 0) * 100}%, transparent 0)`;
+      }
+    }
+  }
   const refresh = latest(async (fresh) => {
     columns = (await fresh(ask("columns"))).columns.filter(
       (one) => /^(config|result|last)\./.test(one) || ["step", "created", "group", "status"].includes(one),
     );
-    const settings = columns.filter((one) => one.startsWith("config."));
-    const sample = await fresh(
-      ask("scatter", { columns: settings.slice(0, 12).join("\n"), where: state.q, project: state.project }),
-    );
-    settings.slice(0, 12).forEach((name, k) => {
-      variety[name] = new Set(sample.rows.map((row) => row[2 + k])).size > 1;
-    });
-    const nameX = state.x || settings.find(varies) || columns[0],
-      nameY = state.y || guess();
+    const nameY = state.y || guess();
+    const about = { where: state.q, project: state.project };
+    important = (await fresh(ask("settings", { ...about, column: nameY }))).settings;
+    const nameX = state.x || (important[0] || { name: columns[0] }).name;
     fill(x, columns, nameX);
     fill(y, columns, nameY);
     const two = await fresh(
@@ -279,6 +368,16 @@ export function paramsView() {
     cloud.head.textContent = `${column(nameY)} against ${column(nameX)}`;
     drawCloud(two.rows, nameX, nameY);
     drawLines(many.rows, names);
+    // The forest takes seconds: it grows after all else is drawn, and anew when other runs fit.
+    const now = JSON.stringify([about, nameY, two.rows.length]);
+    important.forEach((one) => (one.forest = grown.key === now ? (grown.shares[one.name] ?? null) : null));
+    drawRanked(nameY);
+    main.dataset.drawn = String(important.length);
+    if (grown.key === now) return;
+    const forest = (await fresh(ask("settings", { ...about, column: nameY, forest: "1" }))).settings;
+    grown = { key: now, shares: Object.fromEntries(forest.map((one) => [one.name, one.forest])) };
+    important.forEach((one) => (one.forest = grown.shares[one.name] ?? null));
+    drawRanked(nameY);
   }, drawing);
   const resized = later(refresh, 150);
   addEventListener("resize", resized);
