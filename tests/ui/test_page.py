@@ -162,7 +162,7 @@ def test_table_is_searched_sorted_grouped_and_pinned(window: Browser) -> None:
         visit(window, found, state)
         assert wait(window, f"{names}.length === 5 && {names}") == ["r00", "r10", "r08", "r06", "r02"]
         visit(window, found, "#by=tags")
-        assert wait(window, "document.querySelectorAll('tr.group').length === 2")
+        assert wait(window, "document.querySelectorAll('tr.group').length === 3")  # the star is a tag
         assert window.console() == []
 
 
@@ -613,4 +613,59 @@ def test_status_of_any_words_hides_no_other_run(window: Browser, tmp_path: Path)
         wait(window, "document.querySelectorAll('tbody tr').length === 2")
         assert "not" in window.script("return document.querySelector('tbody').textContent")
         assert window.script("return document.getElementById('problem').textContent") == ""
+        assert window.console() == []
+
+
+@pytest.mark.slow
+def test_groups_fold_in_the_table_of_runs(window: Browser) -> None:
+    """A group's row has its count, mean and spread; a click folds it, and the address keeps that."""
+    for number in range(6):
+        write_run(
+            f"r{number}", [(1, 1, {"loss": 1.0})], config={"opt": ("adam", "sgd")[number % 2]}, summary={"acc": number}
+        )
+    with site(runs=6) as found:
+        visit(window, found, "#tab=runs&by=config.opt&col=result.acc")
+        wait(
+            window,
+            "document.querySelectorAll('tr.group').length === 2 && document.querySelectorAll('tbody tr').length === 8",
+        )
+        wait(window, "document.querySelector('tr.group').innerText.includes('±')")
+        said = window.script(
+            "return [...document.querySelectorAll('tr.group')].map(one => one.innerText.replace(/\\s+/g, ' '))"
+        )
+        assert said == ["▾ opt: adam (3) 2 ± 2", "▾ opt: sgd (3) 3 ± 2"]
+        window.script("document.querySelector('tr.group button').click()")
+        wait(window, "document.querySelectorAll('tbody tr').length === 5")
+        assert window.script("return location.hash.includes('fold=adam')")
+        assert (
+            window.script("return document.querySelector('tr.group button').getAttribute('aria-expanded')") == "false"
+        )
+        assert window.console() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [3, 150])
+def test_compare_is_sorted_and_says_what_bold_means(count: int, window: Browser) -> None:
+    """Few runs are columns, 150 are rows; a click on a setting or a result sorts the runs, a second one turns them."""
+    for number in range(count):
+        write_run(
+            f"r{number:03}", [(1, 1, {"loss": 1.0})], config={"lr": (number * 7) % count}, summary={"acc": number}
+        )
+    with site(runs=count) as found:
+        keys = [found.key(f"r{number:03}") for number in range(count)]
+        visit(window, found, f"#tab=compare&sel={','.join(keys)}")
+        wait(window, f"main.dataset.drawn === '{count}'")
+        texts = "return [...document.querySelectorAll('.compared')][0].innerText"
+        assert "bold: not as in the first run" in window.script("return main.innerText")
+        assert "green: the best of these runs" in window.script("return main.innerText")
+        names = "return [...document.querySelectorAll('.compared')[0].querySelectorAll('a')].map(one => one.innerText)"
+        ordered = sorted(range(count), key=lambda number: (number * 7) % count)
+        for turned in (False, True):
+            window.script(
+                "[...document.querySelectorAll('.compared button')].find(one => one.innerText.startsWith('lr')).click()"
+            )
+            expected = [f"r{number:03}" for number in (reversed(ordered) if turned else ordered)]
+            wait(window, f"JSON.stringify((() => {{ {names} }})()) === '{json.dumps(expected, separators=(',', ':'))}'")
+        assert window.script(texts)
+        assert window.script("return document.documentElement.scrollWidth <= innerWidth")
         assert window.console() == []

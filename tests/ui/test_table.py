@@ -95,3 +95,14 @@ def test_long_values_are_cut() -> None:
     assert len(found) == table.MOST_VALUES
     assert all(len(str(value)) <= table.LONGEST for value in found.values())
     assert isinstance(found["big"], str)
+
+
+def test_groups_have_mean_spread_and_count_and_fold() -> None:
+    """Of each group by column mean, standard deviation and number; folded ones have no rows, and are counted still."""
+    rows = [Row(str(k), "", str(k), "", config={"opt": "sgd" if k < 3 else None, "lr": float(k)}) for k in range(4)]
+    query = RunQuery(by="config.opt", columns=["config.lr", "name", "created"], folded=["sgd"])
+    found = table.page(rows, query)
+    assert found.groups == [("sgd", 3), (None, 1)]
+    assert found.spreads == [{"config.lr": (1.0, 1.0, 3)}, {"config.lr": (3.0, None, 1)}]
+    assert ([row.key for row in found.rows], found.total) == (["3"], 4)
+    assert table.page(rows, RunQuery(by="config.opt")).spreads[0]["config.lr"] == (1.0, 1.0, 3)

@@ -54,7 +54,7 @@ LOG_BYTES = 256 * 1024
 """Bytes of a log's end that are shown."""
 MOST_SCATTERED = 10_000
 """Maximum number of runs in a scatter plot."""
-MOST_COMPARED = 50
+MOST_COMPARED = 200
 """Maximum number of runs compared side by side."""
 MOST_SAVED = 2_000_000
 """Maximum number of values saved as one CSV file."""
@@ -110,6 +110,7 @@ def runs(catalogue: Catalogue, parameters: Parameters) -> Any:
         "total": page.total,
         "all": len(state.rows),
         "groups": name_floats(page.groups),
+        "spreads": page.spreads,
         "lost": state.problems,
     }
 

@@ -12,6 +12,7 @@ import msgspec
 
 from trackers import records
 from trackers.analysis import run_table
+from trackers.analysis.statistics import deviation, mean
 from trackers.errors import UsageError
 
 LONGEST = 300
@@ -90,7 +91,8 @@ class RunQuery(msgspec.Struct, forbid_unknown_fields=True):
     """What a page asks for. where: see :func:`condition`. sort: a column. by: a column whose equal values are together.
     project: only its runs; "": of all.
 
-    pins: keys of runs that come first. first, most: the rows wanted.
+    pins: keys of runs that come first. first, most: the rows wanted. folded: values of ``by`` whose rows aren't wanted.
+    columns: those of which a group has its mean and spread; none: those of :func:`usual_columns`.
     """
 
     where: str = ""
@@ -101,14 +103,20 @@ class RunQuery(msgspec.Struct, forbid_unknown_fields=True):
     pins: list[str] = []
     first: int = 0
     most: int = 100
+    folded: list[Any] = []
+    columns: list[str] = []
 
 
 class RunPage(msgspec.Struct):
-    """Rows of a query. total: of all that fit. groups: number of rows by value, where they are grouped."""
+    """Rows of a query. total: of all that fit. groups: number of rows by value, where they are grouped.
+
+    spreads: of each group by column the mean, the standard deviation (n - 1; None of one run) and the number of runs.
+    """
 
     rows: list[Row]
     total: int
     groups: list[tuple[Any, int]]
+    spreads: list[dict[str, tuple[float, float | None, int]]] = []
 
 
 def page(rows: Iterable[Row], query: RunQuery) -> RunPage:
@@ -125,13 +133,31 @@ def page(rows: Iterable[Row], query: RunQuery) -> RunPage:
     if (query.sort, query.descending) != ("created", True):
         _sort(fitting, query.sort, query.descending)
     groups: list[tuple[Any, int]] = []
+    spreads: list[dict[str, tuple[float, float | None, int]]] = []
+    total = len(fitting)
     if query.by:
         _sort(fitting, query.by, False)
         groups = list(Counter(row.cell(query.by) for row in fitting).items())
+        members: dict[Any, list[Row]] = {value: [] for value, _ in groups}
+        for row in fitting:
+            members[row.cell(query.by)].append(row)
+        columns = query.columns or usual_columns(fitting[: max(0, query.most)])
+        spreads = [_spreads(members[value], columns) for value, _ in groups]
+        folded = {str(value) for value in query.folded}
+        fitting = [row for row in fitting if str(row.cell(query.by)) not in folded] if folded else fitting
     pins = set(query.pins)
     fitting.sort(key=lambda row: row.key not in pins and STAR not in row.tags)
     first = max(0, query.first)
-    return RunPage(fitting[first : first + max(0, min(query.most, 1000))], len(fitting), groups)
+    return RunPage(fitting[first : first + max(0, min(query.most, 1000))], total, groups, spreads)
+
+
+def _spreads(rows: Sequence[Row], columns: Sequence[str]) -> dict[str, tuple[float, float | None, int]]:
+    found: dict[str, tuple[float, float | None, int]] = {}
+    for column in columns:
+        values = [number for row in rows if (number := records.finite(row.cell(column))) is not None]
+        if values and column not in ("created", "time"):
+            found[column] = (mean(values), deviation(values), len(values))
+    return found
 
 
 def _sort(rows: list[Row], column: str, descending: bool) -> None:

@@ -17,7 +17,7 @@ export function runsView() {
     most = 100,
     total = 0;
   const by = choice(bar, "group by", [["", "nothing"]], state.by, (value) => {
-    go({ by: value }, { quiet: true });
+    go({ by: value, fold: [] }, { quiet: true });
     refresh();
   });
   checks(
@@ -74,6 +74,8 @@ export function runsView() {
       project: state.project,
       pins: listed(state.pin),
       most,
+      folded: state.fold,
+      columns: state.col.length ? state.col : usual,
     };
     const found = await fresh(ask("runs", { query: JSON.stringify(query) }));
     versions.table = found.version;
@@ -124,18 +126,47 @@ export function runsView() {
     const pins = [...listed(state.pin), ...found.rows.filter(starred).map((row) => row.key)],
       now = new Set(chosen());
     body.replaceChildren();
-    let group;
-    for (const one of found.rows) {
-      if (state.by && !pins.includes(one.key) && at(one, state.by) !== group) {
-        group = at(one, state.by);
-        const size = found.groups.find(([value]) => value === (group ?? null));
-        const title = element(
-          "td",
-          element("tr", body, null, "group"),
-          `${column(state.by)}: ${text(group) || "–"}${size ? ` (${size[1]})` : ""}`,
-        );
-        title.colSpan = columns.length + 1;
+    const left = state.by ? found.groups.map(([value], k) => [value, k]) : [];
+    // A group's own row: how many runs it has, and of what is a number the mean and the spread; a click folds it.
+    const titles = (until) => {
+      while (left.length) {
+        const [value, k] = left.shift(),
+          name = String(value ?? "–"),
+          shut = state.fold.includes(String(value));
+        const row = element("tr", body, null, "group"),
+          fold = element(
+            "button",
+            element("td", row, null, "first"),
+            `${shut ? "▸" : "▾"} ${column(state.by)}: ${text(value) || name} (${found.groups[k][1]})`,
+            "plain",
+          );
+        fold.type = "button";
+        fold.setAttribute("aria-expanded", String(!shut));
+        fold.addEventListener("click", () => {
+          go(
+            { fold: shut ? state.fold.filter((one) => one !== String(value)) : [...state.fold, String(value)] },
+            { quiet: true },
+          );
+          refresh();
+        });
+        for (const one of columns) {
+          const [mean, deviation, count] = found.spreads[k][one] || [];
+          const made = element(
+            "td",
+            row,
+            mean === undefined
+              ? ""
+              : `${text(mean)}${deviation === null ? "" : ` ± ${text(Number(deviation.toPrecision(2)))}`}`,
+            "number",
+          );
+          if (count) made.title = `mean and standard deviation of ${count} runs`;
+        }
+        if (value === until) return;
       }
+    };
+    for (const one of found.rows) {
+      const value = at(one, state.by) ?? null;
+      if (state.by && !pins.includes(one.key) && left.some(([other]) => other === value)) titles(value);
       const row = element("tr", body),
         first = element("div", element("td", row, null, "first"), null, "line");
       const tick = element("input", first),
@@ -173,6 +204,7 @@ export function runsView() {
         else cell(row, value);
       }
     }
+    if (found.rows.length < most) titles();
     paint();
   }
   function paint() {

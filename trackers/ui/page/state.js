@@ -16,6 +16,7 @@ const DEFAULTS = {
   sort: "created",
   asc: "",
   by: "",
+  fold: [],
   col: [],
   sel: "",
   pin: "",
