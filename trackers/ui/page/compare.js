@@ -68,7 +68,7 @@ export function compareView() {
         strong ? "bold: not as in the first run" : found.best[there[0][0]] ? "green: the best of these runs" : "",
         "soft",
       );
-      const table = element("table", scrolls(element("div", box, null, "scroll tall"), title), null, "compared"),
+      const table = element("table", scrolls(element("div", box, null, "scroll half"), title), null, "compared"),
         head = element("tr", element("thead", table)),
         body = element("tbody", table);
       const order = ordered(found);
