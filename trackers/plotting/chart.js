@@ -1,6 +1,7 @@
 // Diagrams on canvases, for the pages of `plot` and `report` and for the live page: hover reads values of all lines, dragging zooms, wheel and two fingers
 // too (sideways, or with shift, it pans), double click shows all again. Values come as numbers, null (a gap), "NaN", "Infinity" or "-Infinity".
 const FAR = 10; // a line further from most others than this many times their usual distance flattens them
+const MANY = 24; // more lines are thin: seen apart, and drawn in a tenth of the time
 const NAMED = 12; // lines named beside the pointer
 export const value = (v) => (v === null || typeof v === "string" ? NaN : v);
 export const shown = (v) => {
@@ -340,17 +341,18 @@ export class Chart {
     const alone = [];
     let on = false;
     c.beginPath();
-    xs.forEach((x, k) => {
-      const [a, b] = [this.px(x), this.py(ys[k])];
+    for (let k = 0; k < xs.length; k++) {
+      const a = this.px(xs[k]),
+        b = this.py(ys[k]);
       if (!isFinite(a) || !isFinite(b)) {
         on = false;
-        return;
+        continue;
       }
       if (on) c.lineTo(a, b);
       else if (k + 1 < xs.length && isFinite(ys[k + 1])) c.moveTo(a, b);
       else alone.push([a, b]); // with no neighbour: a dot
       on = true;
-    });
+    }
     c.stroke();
     for (const [a, b] of alone) {
       c.beginPath();
@@ -370,7 +372,8 @@ export class Chart {
       for (let k = line.x.length - 1; k >= 0; k--) c.lineTo(this.px(line.x[k]), floor(line.high[k]));
       c.fill();
     }
-    c.lineCap = "round";
+    const thin = this.lines.length > MANY;
+    c.lineCap = thin ? "butt" : "round";
     if (line.smooth_x.length) {
       c.globalAlpha = 0.3 * strong;
       c.lineWidth = 0.8;
@@ -378,7 +381,7 @@ export class Chart {
       this.path(c, line.x, line.y);
     }
     c.globalAlpha = strong;
-    c.lineWidth = lit !== null && lit === line.style ? 2.6 : 1.6;
+    c.lineWidth = lit !== null && lit === line.style ? 2.6 : thin ? 1 : 1.6;
     c.setLineDash(this.dash(line, 1.6));
     if (line.smooth_x.length) this.path(c, line.smooth_x, line.smooth_y);
     else this.path(c, line.x, line.y);
