@@ -52,6 +52,16 @@ def examples(names: Iterable[object], most: int = 10) -> str:
     return (", ".join(first) + more) or "none"
 
 
+def quoted(value: object) -> str:
+    """For a message: a text or another value that somebody wrote, in quotes, at most 200 characters of it."""
+    return shortened(repr(value))
+
+
+def shortened(text: str) -> str:
+    """For a message: at most 200 characters of a text."""
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
 def causes(error: BaseException | None) -> Iterator[BaseException]:
     """An exception, then what it was raised from or while handling, and so on; each once, also in a circle."""
     seen: set[int] = set()

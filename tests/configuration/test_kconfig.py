@@ -795,3 +795,17 @@ def test_config_that_is_no_plain_file_of_some_size_is_refused(kind: str, tmp_pat
     (here / ".config").unlink()
     with pytest.raises(ConfigError, match="mine"):
         resolve(cwd=here, defconfig="mine")
+
+
+@pytest.mark.parametrize(
+    ("begin", "letter"),
+    [("", "x"), ("CONFIG_TRACKER_RELAY=", "y"), ('CONFIG_TRACKER_DIR="', "z"), ("CONFIG_TRACKER_STEP_DIGITS=x", "9"),
+     ("CONFIG_TRACKER_", "A")],
+)  # fmt: skip
+def test_message_of_a_long_line_is_short(begin: str, letter: str, tmp_path: Path) -> None:
+    """However long a line somebody wrote, a message shows its beginning."""
+    write(tmp_path, f'CONFIG_TRACKER="json"\n{begin}{letter * 9000}\n', "defconfigs/mine")
+    with pytest.raises(ConfigError) as refused:
+        resolve(cwd=tmp_path, defconfig="mine")
+    assert len(str(refused.value)) < 1000
+    assert "\n" not in str(refused.value)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from trackers.errors import ConfigError
+from trackers.errors import ConfigError, quoted
 
 BOOLEANS = {
     "y": True, "yes": True, "1": True, "true": True, "on": True,
@@ -114,7 +114,7 @@ class Declaration:
         if self.kind == "bool":
             known = value if isinstance(value, bool) else BOOLEANS.get(str(value).strip().lower())
             if known is None:
-                raise ConfigError(f"{source}: {self.symbol} is y or n, not {value!r}")
+                raise ConfigError(f"{source}: {self.symbol} is y or n, not {quoted(value)}")
             return "y" if known else "n"
         if self.kind in _BASES and not isinstance(value, str):
             return self._number_text(value, source)
@@ -126,7 +126,7 @@ class Declaration:
         if self.symbol in _LISTS and isinstance(value, (list, tuple, set, frozenset)):
             items = value if isinstance(value, (list, tuple)) else sorted(value)
             return _rejoin_utf8(",".join(str(item) for item in items))
-        raise ConfigError(f"{source}: {self.symbol} is text, not {type(value).__name__} {value!r}")
+        raise ConfigError(f"{source}: {self.symbol} is text, not {type(value).__name__} {quoted(value)}")
 
     def _number_text(self, value: Any, source: str) -> str:
         if isinstance(value, float) and value.is_integer():
@@ -136,7 +136,7 @@ class Declaration:
                 raise TypeError
             number = operator.index(value)
         except TypeError:
-            raise ConfigError(f"{source}: {self.symbol} is a whole number, not {value!r}") from None
+            raise ConfigError(f"{source}: {self.symbol} is a whole number, not {quoted(value)}") from None
         return hex(number) if self.kind == "hex" else str(number)
 
     def parse(self, text: str) -> bool | int | str:
@@ -155,9 +155,9 @@ class Declaration:
             near = difflib.get_close_matches(text, self.choices, n=1)
             hint = f": did you mean {near[0]}?" if near else ""
             known = f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
-            raise ConfigError(f"{source}: {self.symbol} is {known}, not {text!r}{hint}")
+            raise ConfigError(f"{source}: {self.symbol} is {known}, not {quoted(text)}{hint}")
         if self.kind == "bool" and text not in ("y", "n"):
-            raise ConfigError(f"{source}: {self.symbol} is y or n, not {text!r}")
+            raise ConfigError(f"{source}: {self.symbol} is y or n, not {quoted(text)}")
         if self.kind in _BASES:
             self._check_number(text, source)
         if self.kind == "string":
@@ -166,7 +166,7 @@ class Declaration:
     def _check_number(self, text: str, source: str) -> None:
         pattern, words = (_INT, "a whole number") if self.kind == "int" else (_HEX, "a number like 0x1f")
         if pattern.fullmatch(text) is None:
-            raise ConfigError(f"{source}: {self.symbol} is {words}, not {text!r}")
+            raise ConfigError(f"{source}: {self.symbol} is {words}, not {quoted(text)}")
         # Python refuses to convert digits by the thousand; no limit is that long.
         number = self.parse(text) if len(text) < 100 else sys.maxsize * (-1 if text.startswith("-") else 1)
         if self.limits and not self.limits[0] <= int(number) <= self.limits[1]:
@@ -176,7 +176,7 @@ class Declaration:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise ConfigError(f"{source}: {self.symbol} isn't valid UTF-8: {text!r}") from None
+            raise ConfigError(f"{source}: {self.symbol} isn't valid UTF-8: {quoted(text)}") from None
         if self.symbol == "TRACKER" and not text.strip(", "):
             raise ConfigError(f'{source}: TRACKER names no tracker: write "none" to track nothing')
         if text and self.symbol in _LANGUAGES:
@@ -193,7 +193,7 @@ class Declaration:
                 raise ConfigError(f"{source}: {self.symbol}: {error}") from None
         pattern, words = _PATTERNS.get(self.symbol, (None, ""))
         if text and pattern is not None and pattern.fullmatch(text) is None:
-            raise ConfigError(f"{source}: {self.symbol} is {words}, not {text!r}")
+            raise ConfigError(f"{source}: {self.symbol} is {words}, not {quoted(text)}")
 
 
 def _rejoin_utf8(text: str) -> str:

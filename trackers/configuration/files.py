@@ -10,7 +10,7 @@ from typing import NamedTuple
 from trackers.configuration import plugin_options, trusted
 from trackers.configuration.declaration import Assignment
 from trackers.configuration.kconfig import Tree, is_prefixed
-from trackers.errors import ConfigError, did_you_mean
+from trackers.errors import ConfigError, did_you_mean, quoted, shortened
 from trackers.support import confined
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -124,7 +124,7 @@ def read(
 def _take(contents: Contents, name: str, text: str, source: str, tree: Tree) -> bool:
     """Add an assignment, or say why it isn't taken. False: nothing here has this symbol."""
     if tree.takes_quotes(name) and not _QUOTED.fullmatch(text):
-        contents.remarks.append(f"{source}: {name}={text} isn't taken: it must be text in double quotes")
+        contents.remarks.append(f"{source}: {name}={shortened(text)} isn't taken: it must be text in double quotes")
     elif tree.knows(name) or tree.knows_elsewhere(name) or tree.takes(name):
         contents.assignments.append(Assignment(name, _value(name, text, source, tree), source))
     elif why := plugin_options.absent(name):
@@ -140,9 +140,11 @@ def _judge_malformed(contents: Contents, line: str, source: str, tree: Tree, exp
     name = mention.group(2).removeprefix("CONFIG_") if mention else ""
     ours = "CONFIG_" in line and (tree.knows(name) or is_prefixed(name))
     if explicit or ours:
-        raise ConfigError(f"{source}: malformed line {line.strip()!r}: {_advice(line, name, tree)}")
+        raise ConfigError(f"{source}: malformed line {quoted(line.strip())}: {_advice(line, name, tree)}")
     if tree.knows_elsewhere(name):
-        contents.remarks.append(f"{source}: malformed line {line.strip()!r} isn't taken: write CONFIG_{name}=value")
+        contents.remarks.append(
+            f"{source}: malformed line {quoted(line.strip())} isn't taken: write CONFIG_{name}=value"
+        )
 
 
 def _meant_for_us(unknown: list[tuple[str, str]], contents: Contents, tree: Tree) -> list[tuple[str, str]]:
@@ -182,11 +184,11 @@ def _value(name: str, text: str, source: str, tree: Tree) -> str:
         if quoted is None:
             raise ConfigError(
                 f'{source}: {name} must be text in double quotes, with \\" and \\\\ for a quote and a backslash '
-                f"inside, not {text}"
+                f"inside, not {shortened(text)}"
             )
         return _unescape(quoted.group(1))
     if tree.kind(name) == "bool" and text not in ("y", "n"):
-        raise ConfigError(f"{source}: {name} is y or n, not {text}")
+        raise ConfigError(f"{source}: {name} is y or n, not {shortened(text)}")
     return text
 
 

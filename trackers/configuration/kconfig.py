@@ -19,7 +19,7 @@ from trackers.configuration import plugin_options
 from trackers.configuration.declaration import Assignment, Declaration
 from trackers.configuration.search_path import KCONFIG, parse
 from trackers.configuration.trusted import is_harmless
-from trackers.errors import ConfigError
+from trackers.errors import ConfigError, quoted
 
 _PREFIXES = ("TRACKER", "WANDB_", "MLFLOW_", "TRACKIO_", "TENSORBOARD_", "JSON_", "CSV_", "BASELINE_")
 _WORDS = {"bool": "y or n", "tristate": "y, m or n", "int": "a whole number", "hex": "a number like 0x1f"}
@@ -212,7 +212,9 @@ class Tree:
         if kind in ("bool", "tristate") and value[:1] in ("y", "m", "n"):
             value = value[0]
         if before is not None and before.value != value:
-            self._remarks.append(f"{source}: {name} is set to {value!r}, but {before.source} says {before.value!r}")
+            self._remarks.append(
+                f"{source}: {name} is set to {quoted(value)}, but {before.source} says {quoted(before.value)}"
+            )
         if symbol.set_value(value):
             self._elsewhere[name] = assignment._replace(value=value)
         else:

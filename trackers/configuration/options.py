@@ -15,7 +15,7 @@ from trackers.configuration import files, plugin_options, trusted
 from trackers.configuration.declaration import BOOLEANS, INSTRUCTIONS, Assignment, Declaration
 from trackers.configuration.kconfig import Tree, declared
 from trackers.configuration.search_path import KCONFIG, PATH_VARIABLE, find_root
-from trackers.errors import ConfigError, UsageError
+from trackers.errors import ConfigError, UsageError, quoted
 from trackers.support import plugins
 
 if TYPE_CHECKING:
@@ -457,7 +457,9 @@ def _check_plugins(tree: Tree, others: Mapping[str, Any], trackers: str) -> None
         if not name.startswith(prefixes) or name.startswith(_declared_prefixes()):
             raise tree.unknown(name, ARGUMENT)
         if not isinstance(value, (bool, int, float, str)):
-            raise ConfigError(f"{ARGUMENT}: {name} is text, a number or a bool, not {type(value).__name__} {value!r}")
+            raise ConfigError(
+                f"{ARGUMENT}: {name} is text, a number or a bool, not {type(value).__name__} {quoted(value)}"
+            )
 
 
 def _of_chosen_plugins(tree: Tree, trackers: str) -> dict[str, Assignment]:

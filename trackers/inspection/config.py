@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trackers.errors import MissingPackage, UsageError
+from trackers.errors import MissingPackage, UsageError, examples
 from trackers.formats.yaml_text import load_yaml
 
 SECTION = "tensor_inspect"
@@ -48,7 +48,7 @@ class TensorInspectConfig:
         known = [field.name for field in dataclasses.fields(cls)]
         strange = [str(name) for name in values if name not in known]
         if strange:
-            raise UsageError(f"{where}: unknown {', '.join(strange)}; known are {', '.join(known)}")
+            raise UsageError(f"{where}: unknown {examples(strange)}; known are {', '.join(known)}")
         return cls(**values)
 
     @classmethod
