@@ -276,6 +276,8 @@ ROWS = {
     "who knows the job's secret": "test_names_that_lead_elsewhere_are_not_taken test_secret_is_its_owners_to_read",
     "connections without a proof": "test_strangers_who_wait_are_few_and_go",
     "[`trackers ui`]": "test_loopback_is_the_default test_only_get_is_answered",
+    "what changes a run there": "test_other_sites_change_nothing test_read_only_page_changes_nothing "
+    "test_what_can_not_be_read_is_refused",
     "its token": "test_tokens_differ test_browsers_command_line_has_no_token "
     "test_silent_strangers_do_not_lock_the_owner_out",
     "requests that it refuses": "test_request_with_content_is_refused test_other_host_is_refused "
