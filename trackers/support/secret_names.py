@@ -74,13 +74,18 @@ _VENDORS = word_set(
     "braintrust portkey litellm cerebras sambanova dashscope zhipu moonshot minimax baidu tencent alibaba aliyun oss "
     "cos minio s3 r2 b2 backblaze wasabi"
 )
+_STORES = word_set(
+    "s3 oss cos minio r2 b2 redis upstash consul jira kube k8s docker mlflow trackio mongodb artifactory nexus jfrog "
+    "conda anaconda quay prefect dagster airflow npm pypi neon hub trello notion asana google aws gcp azure snowflake"
+)
+"""Vendors of whose things keys are names, too: the key of an object in S3."""
 _PAIRS = frozenset(
     {(first, second) for first in ("api", "access", "secret", "private", "auth", "authentication", "authorization")
      for second in ("key", "keys", "tokens", "secret")}
     | {(first, "key") for first in (
         "account", "shared", "storage", "encryption", "decryption", "signing", "ssh", "subscription", "master", "hmac",
         "fernet", "aes", "rsa", "ecdsa", "ed25519", "gpg", "pgp", "wireguard", "wg", "cipher", "crypto", "encrypt",
-        "decrypt", "write", "deploy", "ingest", "ingestion", "activation", "webhook", *_VENDORS)}
+        "decrypt", "write", "deploy", "ingest", "ingestion", "activation", "webhook", *(_VENDORS - _STORES), "azure")}
     | {(first, "auth") for first in ("basic", "proxy", "http", "registry", "npm")}
     | {("alert", "to"), ("alert", "smtp")}
     | {("key", "data"), ("key", "base"), ("key", "material"), ("mot", "passe"), ("de", "passe")}
