@@ -245,6 +245,8 @@ def _of_content(content: Mapping[str, Any], path: Path, count: int) -> tuple[Spa
         space.count = 0
     if (metric := content.get("metric")) is not None:
         space.metric, space.goal = _metric(metric, path)
+        if isinstance(metric, Mapping) and "target" in metric:
+            notes.append(f"{path}: metric.target has no effect here: all runs are trained")
     space.command = _command(content, path)
     space.name, space.project, space.entity = (str(content.get(key) or "") for key in ("name", "project", "entity"))
     return space, notes
@@ -255,9 +257,6 @@ def _without_effect(content: Mapping[str, Any], path: Path) -> list[str]:
     notes = [f"{path}: {name!r} isn't known and has no effect" for name in sorted(map(str, content.keys() - KNOWN))]
     if content.get("early_terminate"):
         notes.append(f"{path}: early_terminate has no effect here: runs are trained to their end")
-    metric = content.get("metric")
-    if isinstance(metric, Mapping) and "target" in metric:
-        notes.append(f"{path}: metric.target has no effect here: all runs are trained")
     return notes
 
 
