@@ -12,7 +12,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -164,16 +164,9 @@ def _training(log: Log, run: SourceRun) -> Iterator[Record]:
     ours = "run_id" in head
     if head.get("config"):
         yield Config(time=began, values=head["config"])
-    metadata = dict(head.get("metadata") or {})
-    if metadata:
-        yield Environment(time=began, values=metadata.get("environment", {}) if ours else metadata)
-    ranks = metadata.get("world_size")
-    times = metadata.get("starts") if ours else None
-    if type(ranks) is int and ranks > 0 and not times:
-        yield Start(time=began, rank=0, world_size=ranks)
-    worlds = metadata.get("start_world_sizes") or [ranks] * (len(times) if isinstance(times, list) else 0)
+    starts = yield from _about(dict(head.get("metadata") or {}), began, ours)
     lists = [
-        iter([list(helpers.starts(times, worlds))]),
+        iter([starts]),
         _batches(_iterations(log, began, names, ours)),
         _batches(_samples(log, began, names)),
         _batches(_evals(log, began, names, ours)),
@@ -183,6 +176,23 @@ def _training(log: Log, run: SourceRun) -> Iterator[Record]:
         lists.append(_batches(_notes(log, kind, began, run, tolerant)))
     yield from merged(lists)
     tolerant.add_note()
+    yield from _ending(head, began, ours)
+
+
+def _about(metadata: dict[str, Any], began: float, ours: bool) -> Generator[Record, None, list[Record]]:
+    """What the log says of the machine and the ranks. Returns the starts that it knows of."""
+    if metadata:
+        yield Environment(time=began, values=metadata.get("environment", {}) if ours else metadata)
+    ranks = metadata.get("world_size")
+    times = metadata.get("starts") if ours else None
+    if type(ranks) is int and ranks > 0 and not times:
+        yield Start(time=began, rank=0, world_size=ranks)
+    worlds = metadata.get("start_world_sizes") or [ranks] * (len(times) if isinstance(times, list) else 0)
+    return list(helpers.starts(times, worlds))
+
+
+def _ending(head: Mapping[str, Any], began: float, ours: bool) -> Iterator[Record]:
+    """The results, and how the run ended, where the log says it."""
     summary = {name: unnamed_float(value) for name, value in (head.get("summary") or {}).items()}
     ended = helpers.unix(head.get("end_time")) or began
     results = {name: value for name, value in summary.items() if not (ours and (name in TOTALS or value is None))}
