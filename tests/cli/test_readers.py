@@ -48,6 +48,21 @@ def test_keys_shows_every_name_in_its_group() -> None:
     assert shown["final/best"].split() == ["final/best", "0.5"]
 
 
+def test_keys_shows_results_that_are_texts() -> None:
+    """They are no metrics, and stand among the results."""
+    with trackers.init("json", name="said", project="p", mode="offline", options={"TRACKER_RELAY": False}) as run:
+        run.log({"loss": 1.0})
+        run.summary.update({"verdict": "diverged\nat once", "acc": 0.5})
+    done = run_cli("keys", "latest")
+    assert "finished, 2 metrics" in done.stdout
+    assert "Final: 2" in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if "verdict" in line]
+    assert line.split()[0] == "final/verdict"
+    assert "diverged" in line
+    (found,) = json.loads(run_cli("keys", run.id, "--json").stdout)
+    assert found["groups"]["final"]["final/verdict"]["last"] == "diverged\nat once"
+
+
 def test_keys_as_json() -> None:
     """The same for machines: strict JSON, every name in one group."""
     run = logged()

@@ -260,6 +260,15 @@ def test_wandbs_download(tmp_path: Path) -> None:
         (0, {"calm-sun-1 - loss": 2.5, "calm-sun-1 - loss__MIN": 2.5, "calm-sun-1 - loss__MAX": 2.5})]  # fmt: skip
 
 
+def test_number_that_is_none_here_stays_a_text(tmp_path: Path) -> None:
+    """What is too large for a float isn't infinite: it is kept as it is written. Infinity is."""
+    (tmp_path / "a.csv").write_text("step,loss\n1,1e400\n2,-1e999\n3,0.5\n4,inf\n5,-Infinity\n")
+    records, _ = read(tmp_path / "a.csv")
+    assert [(step, values) for step, _, values in rows(records)] == [
+        (3, {"loss": 0.5}), (4, {"loss": math.inf}), (5, {"loss": -math.inf})]  # fmt: skip
+    assert [each.values for each in records if isinstance(each, Text)] == [{"loss": "1e400"}, {"loss": "-1e999"}]
+
+
 def test_verls_and_other_lines(tmp_path: Path) -> None:
     """Nested objects, verl's ``data``, numbers in quotes, NaN, a configuration, stamps, mixed rows and a torn end."""
     verl = '{"step": 1, "data": {"actor/pg_loss": 0.5}}\n{"step": 2, "data": {"actor/pg_loss": NaN, "val-core/x": 1}}\n'
@@ -276,7 +285,9 @@ def test_verls_and_other_lines(tmp_path: Path) -> None:
     assert [each.values for each in records if isinstance(each, Text)] == [{"s": "hi"}, {"event": "saved"}]
     assert [each.values for each in records if isinstance(each, Config)] == [{"lr": 0.1}]
     assert run.note.startswith("a line is left out, the first: line 2")
-    assert run.note.endswith("lists are left out: a/c")
+    assert run.note.endswith(
+        "its last line (6) is left out: it is cut off, or still being written; lists are left out: a/c"
+    )
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', "{}", '{"name": "x", "version": "1"}\n'])

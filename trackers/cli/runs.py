@@ -389,7 +389,7 @@ def keys(source: SourceArgument = "latest", directory: RunsDir = None, as_json: 
 def _names_of(data: Any) -> dict[str, Any]:
     from trackers.analysis.run_files import logged_items, summed
     from trackers.metrics.groups import grouped
-    from trackers.records import name_floats
+    from trackers.records import final_name, name_floats
 
     series = data.series()
     groups = {
@@ -404,6 +404,11 @@ def _names_of(data: Any) -> dict[str, Any]:
         }
         for group, names in grouped(series).items()
     }
+    said = {final_name(name): value for name, value in data.summary.items() if isinstance(value, str)}
+    unknown = {"count": 1, "first_step": None, "last_step": None}
+    results = {name: {**unknown, "last": value} for name, value in said.items() if name not in series}
+    if results:
+        groups["final"] = {**groups.get("final", {}), **results}
     run = data.run
     about = {"source": run.source, "id": run.id, "name": run.name, "project": run.project, "status": data.status}
     with tempfile.TemporaryDirectory(prefix="trackers-keys-") as staging:
@@ -418,13 +423,15 @@ def _names_of(data: Any) -> dict[str, Any]:
 
 def _show_names(run: dict[str, Any]) -> None:
     from trackers.metrics.groups import TITLES
+    from trackers.records import FLOAT_NAMES
 
-    names = [name for group in run["groups"].values() for name in group]
+    names = [name for group in run["groups"].values() for name, entry in group.items()
+             if not isinstance(entry["last"], str) or entry["last"] in FLOAT_NAMES]  # fmt: skip
     print(f"{printable(run['name'])}  ({printable(run['source'])})")
     note = f"; {printable(run['note'], 1000)}" if run["note"] else ""
     format = f"; format: {printable(run['format'])}" if run["format"] else ""
     print(f"  {printable(run['status']) or 'status unknown'}, {len(names)} metrics{format}{note}")
-    width = min(60, max((len(name) for name in names), default=0))
+    width = min(60, max((len(name) for group in run["groups"].values() for name in group), default=0))
     for group, entries in run["groups"].items():
         if not entries:
             continue
@@ -433,7 +440,7 @@ def _show_names(run: dict[str, Any]) -> None:
             steps = "no step" if entry["first_step"] is None else f"steps {entry['first_step']} to {entry['last_step']}"
             counted = f"{entry['count']:,} value{'s' if entry['count'] != 1 else ''}"
             what = f"{counted}, {steps}, last " if group != "final" else ""
-            print(f"  {_printable_name(name):<{width}}  {what}{show_number(entry['last'])}")
+            print(f"  {_printable_name(name):<{width}}  {what}{printable(show_number(entry['last']), 200)}")
     for title in ("media", "artifacts"):
         _show_files(f"{title.capitalize()}: {len(run[title]):,}", run[title], len(run[title]))
 

@@ -12,6 +12,7 @@ import contextlib
 import csv
 import itertools
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -414,9 +415,11 @@ def _value(cell: str) -> Any:
     except ValueError:
         pass
     try:
-        return float(cell)
+        number = float(cell)
     except ValueError:
         return cell
+    beyond = math.isinf(number) and any(character.isdigit() for character in cell)
+    return cell if beyond else number  # "1e400" isn't infinite, and is kept as it is written
 
 
 def _path(run: SourceRun) -> Path:

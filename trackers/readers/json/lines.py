@@ -42,16 +42,18 @@ class JudgedLines(NamedTuple):
 
 
 class _Count:
-    """What of a file isn't read: lines that are no objects, and lists by name."""
+    """What of a file isn't read: lines that are no objects, lists by name, and a last line without its end."""
 
     def __init__(self) -> None:
-        self.bad, self.first = 0, ""
+        self.bad, self.first, self.torn = 0, "", 0
         self.lists: dict[str, None] = {}
 
     def say(self, run: SourceRun) -> None:
         if self.bad:
             lines = "a line is" if self.bad == 1 else f"{self.bad:,} lines are"
             add_note(run, f"{lines} left out, the first: {self.first}")
+        if self.torn:
+            add_note(run, f"its last line ({self.torn:,}) is left out: it is cut off, or still being written")
         if self.lists:
             named = ", ".join(itertools.islice(self.lists, 3)) + (", …" if len(self.lists) > 3 else "")
             add_note(run, f"lists are left out: {one_line(escape_surrogates(named), 200)}")
@@ -124,9 +126,11 @@ def _rows(path: Path, count: _Count, config: dict[str, Any]) -> Iterator[dict[st
                 row = decode(line)
                 check_depth(row)
             except (ValueError, RecursionError) as error:
-                if line.endswith(b"\n") or len(line) == LINE_BYTES:  # else it is still being written
+                if line.endswith(b"\n") or len(line) == LINE_BYTES:
                     count.bad += 1
                     count.first = count.first or f"line {number}: {reason(error)}"
+                else:
+                    count.torn = number
                 continue
             settings = row.pop(CONFIG, None)
             if isinstance(settings, dict):
