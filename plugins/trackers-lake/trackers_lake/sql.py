@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from trackers.analysis.sql import TABLES, SqlTables
 from trackers.errors import UsageError
 from trackers.records import SUMMARY_PREFIX
 from trackers_lake import schema
@@ -141,21 +140,3 @@ def _dataset(lake: Lake, view: View) -> Any:
         remote = pyarrow.PythonFile(lake.store.file(f"{view.table}/{file.path}"), mode="r")
         parts.append(form.make_fragment(remote))
     return dataset.FileSystemDataset(parts, kind, form)
-
-
-class LakeTables(SqlTables):
-    """A lake's tables for ``trackers sql QUERY lake:PLACE``."""
-
-    tables = (*TABLES, "events")
-    engines = ("spark",)
-
-    def __init__(self, sources: Sequence[str], words: Collection[str], old_names: Collection[str]) -> None:
-        self._views = LakeViews(sources, words, old_names)
-
-    def register(self, connection: Any) -> list[str]:
-        return on_duckdb(connection, self._views)
-
-    def run(self, engine: str, query: str, master: str) -> Any:
-        from trackers_lake import spark
-
-        return spark.run(query, self._views, master)
