@@ -111,14 +111,14 @@ return Boolean(tab);
 SETTLED = """
 const shown = document.body?.innerText ?? '';
 return document.readyState == 'complete' && shown.includes(arguments[0])
-    && performance.getEntriesByType('resource').length + '-' + shown.length;
+    && shown.length;
 """
-"""What a page has loaded so far, and how much it shows; false before it shows what it is about."""
+"""How much a page shows; false before it shows what it is about."""
 
 
 def settle(browser: Browser, name: str, word: str) -> None:
-    """Wait until a page shows a word, and loads nothing more for a few seconds; at most a minute."""
-    seen: list[str] = []
+    """Wait until a page shows a word, and nothing more for a few seconds; at most a minute."""
+    seen: list[int] = []
 
     def same() -> bool:  # or it asks its server for ever
         seen.append(browser.script(SETTLED, word))
@@ -160,12 +160,12 @@ def mlflow_pages(url: str) -> list[Shot]:
     return [
         ("experiment", base, PROJECT), ("runs", f"{base}/runs?{training}", "baseline-cosine"),
         ("models", f"{base}/models?{training}", "detector"), ("overview", f"{one}?{training}", "About this run"),
-        ("charts", f"{one}/model-metrics?{training}", "train/loss"),
-        ("system", f"{one}/system-metrics?{training}", "cpu_utilization"),
+        ("charts", f"{one}/model-metrics?{training}", "train"),
+        ("system", f"{one}/system-metrics?{training}", "Add chart"),
         ("artifacts", f"{one}/artifacts?{training}", "config.json"),
         ("traces", f"{one}/traces?{training}", "Which leaf"),
-        ("compare charts", f"{base}/runs?compareRunsMode=CHART&{training}", "train/loss"),
-        ("evaluation", f"{base}/runs?compareRunsMode=ARTIFACT&{training}", "Filter"),
+        ("compare charts", f"{base}/runs?compareRunsMode=CHART&{training}", "baseline-cosine"),
+        ("evaluation", f"{base}/runs?compareRunsMode=ARTIFACT&{training}", "baseline-cosine"),
     ]  # fmt: skip
 
 
