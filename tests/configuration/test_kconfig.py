@@ -797,6 +797,14 @@ def test_config_that_is_no_plain_file_of_some_size_is_refused(kind: str, tmp_pat
         resolve(cwd=here, defconfig="mine")
 
 
+def test_option_that_is_defined_again_and_again_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """kconfiglib would take hours for a directory's file of 200 kB: the package's own options count in its place."""
+    write(tmp_path, "menuconfig X\n" * 9000 + 'source "$(TRACKERS_KCONFIG)"\n', "Kconfig")
+    assert resolve(cwd=tmp_path)["TRACKER"]
+    with pytest.raises(ConfigError, match="more than 50 times"):
+        Workspace(cwd=tmp_path).olddefconfig()
+
+
 @pytest.mark.parametrize(
     ("begin", "letter"),
     [("", "x"), ("CONFIG_TRACKER_RELAY=", "y"), ('CONFIG_TRACKER_DIR="', "z"), ("CONFIG_TRACKER_STEP_DIGITS=x", "9"),

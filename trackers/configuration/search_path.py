@@ -10,7 +10,7 @@ import itertools
 import os
 import re
 import types
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TextIO
@@ -26,6 +26,9 @@ KCONFIG = Path(__file__).resolve().parents[1] / "Kconfig"
 PATH_VARIABLE = "TRACKERS_KCONFIG"
 """Variable with which another tree sources this one: ``source "$(TRACKERS_KCONFIG)"``; set while it is read."""
 
+MOST_DEFINITIONS = 50
+"""Maximum number of definitions of one option in such files: with each, kconfiglib's conditions become longer."""
+_DEFINITION = re.compile(rb"(?m)^\s*(?:menu)?config\s+(\w+)")
 MOST_FILES = 200
 """Maximum number of files that a tree which nobody trusts sources, each time counted."""
 MOST_BYTES = 256 * 1024
@@ -110,6 +113,7 @@ class _Door:
         place = {PATH_VARIABLE: str(KCONFIG)} if not trusted or PATH_VARIABLE not in environ else {}
         self.variables: Mapping[str, str] = ChainMap(own, place, dict(environ) if trusted else {})
         self._files = self._bytes = self._sourced = 0
+        self._defined: Counter[bytes] = Counter()
 
     def refuse(self, why: str) -> None:
         self.refused = self.refused or why
@@ -143,6 +147,12 @@ class _Door:
         if self._bytes > MOST_BYTES and not self.trusted:
             self.refuse(f"is longer than {MOST_BYTES:,} bytes")
             raise _Stop
+        if not self.trusted:
+            self._defined.update(_DEFINITION.findall(content))
+            if self._defined and self._defined.most_common(1)[0][1] > MOST_DEFINITIONS:
+                self.ours = self.ours or PATH_VARIABLE.encode() in content
+                self.refuse(f"defines an option more than {MOST_DEFINITIONS} times")
+                raise _Stop
         return io.StringIO(content.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}"))
 
     def glob(self, pattern: str) -> list[str]:
