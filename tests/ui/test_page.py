@@ -39,10 +39,10 @@ def window(tmp_path: Path) -> Iterator[Browser]:
 
 
 def visit(window: Browser, found: Site, state: str = "") -> None:
-    """Open the page in a state, from nothing; no error may have been on the console."""
+    """Open the page in a state, else the table of runs; no error may have been on the console."""
     window.visit("about:blank")
     window.console()
-    window.visit(found.address + state)
+    window.visit(found.address + (state or "#tab=runs"))
 
 
 def wait(window: Browser, script: str) -> Any:
