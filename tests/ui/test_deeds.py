@@ -10,11 +10,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import trackers
 from tests import browser as chromium
 from tests.analysis.support import write_run
 from tests.ui.support import Site, command, site, until
 from trackers.editing import delivering, trash
 from trackers.journal.run_directory import RunDirectory
+from trackers.journal.status import observe
+from trackers.support import run_requests
+from trackers.training import stopping
 from trackers.ui import deeds
 
 OWN = {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/json"}
@@ -105,6 +109,24 @@ def test_running_run_stays() -> None:
         assert "r2" in done["problems"][0]
 
 
+def test_run_that_goes_on_is_asked_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `trackers stop` asks it; the answer says what training made of it. One that has ended is named."""
+    monkeypatch.setattr(stopping, "READ_S", 0.0)
+    run = trackers.init("json", project="p", id="goes-on", mode="offline", options={"TRACKER_RELAY": False})
+    with site(runs=3) as found:
+        keys = [found.key(name) for name in ("goes-on", "r0")]
+        status, done = post(found, "stop", {"runs": keys, "reason": "the loss\nrises", "checkpoint": True})
+        assert (status, list(done["done"])) == (200, keys[:1])
+        assert "training has never looked" in done["done"][keys[0]]
+        assert "r0" in done["problems"][0]
+    assert any(run.should_checkpoint for _ in range(20))
+    assert any(run.should_stop for _ in range(20))
+    run.finish()
+    status = observe(RunDirectory(Path(run.dir)))
+    assert status.name == "stopped"
+    assert "(the page): the loss rises" in status.reason
+
+
 REFUSED = [
     {"X-Trackers-Token": ""},
     {"X-Trackers-Token": "x"},
@@ -187,6 +209,20 @@ def test_page_edits_deletes_and_keeps_views(tmp_path: Path) -> None:
         until(lambda: window.script("return document.querySelectorAll('tbody tr').length === 1"))
         window.script("document.querySelector('.done button').click()")
         until(lambda: window.script("return document.querySelectorAll('tbody tr').length === 2"))
+        run = trackers.init("json", project="p", id="goes-on", mode="offline", options={"TRACKER_RELAY": False})
+        window.visit("about:blank")
+        until(lambda: len(found.rows()) == 3)
+        window.visit(f"{found.address}#tab=run&run={found.key('goes-on')}")
+        until(lambda: window.script("return Boolean(document.querySelector('.stop'))"))
+        window.script("const box = document.querySelector('.stop'); box.open = true;"
+                      "box.querySelector('input').value = 'enough';"
+                      "box.querySelector('form').requestSubmit()")  # fmt: skip
+        until(lambda: window.script("return document.querySelector('.done')?.innerText.startsWith('asked to stop:')"))
+        assert [asked.reason for asked in run_requests.read(Path(run.dir))] == ["enough"]
+        run.finish()
+        window.visit("about:blank")
+        window.visit(f"{found.address}#tab=runs&sel={key}&sort=name")
+        until(lambda: window.script("return document.querySelectorAll('tbody tr').length === 3"))
         window.script("const views = document.getElementById('views'); views.value = '+';"
                       "views.dispatchEvent(new Event('change'))")  # fmt: skip
         window.script("document.querySelector('dialog input').value = 'mine';"
@@ -196,5 +232,6 @@ def test_page_edits_deletes_and_keeps_views(tmp_path: Path) -> None:
         window.visit("about:blank")
         window.visit(found.address)
         until(lambda: window.script("return location.hash.includes('sort=name')"))
-        assert window.script("return [...document.getElementById('views').options].some(one => one.value === '=mine')")
+        mine = "return [...document.getElementById('views').options].some(one => one.value === '=mine')"
+        until(lambda: window.script(mine))
         assert window.console() == []

@@ -1,4 +1,4 @@
-"""What the page changes: runs, by the code of ``trackers edit`` and ``trackers rm``; and the views that it keeps."""
+"""What the page does: change, delete and stop runs, by the code of ``trackers edit``, ``rm``, ``stop``; keep views."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.editing import delivering, edits, trash
+from trackers.editing import delivering, edits, requests, trash
 from trackers.editing.edits import Attributes, as_tags
 from trackers.errors import UNDECODABLE, NotFound, TrackersError, UsageError
 from trackers.journal.run_directory import RunDirectory
@@ -30,7 +30,8 @@ class Deed(msgspec.Struct, forbid_unknown_fields=True):
     """What is to be done. runs: their keys; of ``restore`` the directories that ``remove`` named.
 
     name, notes, group: None: as they are. tags: in place of the present ones. add, drop: tags. view: its name, with
-    what stands behind # in its address; "": it is deleted. project: whose view it is.
+    what stands behind # in its address; "": it is deleted. project: whose view it is. checkpoint, reason: of ``stop``:
+    a checkpoint is saved before; why, for every tracker.
     """
 
     runs: list[str] = []
@@ -43,6 +44,8 @@ class Deed(msgspec.Struct, forbid_unknown_fields=True):
     view: str = ""
     address: str = ""
     project: str = ""
+    checkpoint: bool = False
+    reason: str = ""
 
 
 def act(catalogue: Catalogue, what: str, content: bytes) -> Any:
@@ -106,6 +109,16 @@ def _delivered(run: RunDirectory, changed: dict[str, Any]) -> list[str]:
     return sorted(changed)
 
 
+def _stop(catalogue: Catalogue, deed: Deed) -> Any:
+    """What training has made of it so far is each run's answer: nobody waits for it here."""
+
+    def ask(run: RunDirectory) -> str:
+        asked = requests.ask(run, checkpoint=deed.checkpoint, reason=deed.reason, by="the page")
+        return requests.answer(run, asked).text
+
+    return _each(catalogue, deed, ask)
+
+
 def _remove(catalogue: Catalogue, deed: Deed) -> Any:
     return _each(catalogue, deed, lambda run: str(trash.remove(run).path))
 
@@ -151,5 +164,5 @@ def _views_file(catalogue: Catalogue, project: str) -> Path:
 
 
 DEEDS: dict[str, Callable[[Catalogue, Deed], Any]] = {
-    "edit": _edit, "undo": _undo, "remove": _remove, "restore": _restore, "view": _save_view,
+    "edit": _edit, "undo": _undo, "stop": _stop, "remove": _remove, "restore": _restore, "view": _save_view,
 }  # fmt: skip

@@ -28,12 +28,14 @@ async function act(what, deed) {
   return found;
 }
 
-// What was done is said for a while, with a button that takes it back.
-function tell(words, back, after) {
+// What was done is said for a while, with a button that takes it back where that can be.
+function tell(words, back = null, after = null) {
   document.querySelector(".done")?.remove();
   const box = element("div", document.body, null, "done");
   box.setAttribute("role", "status");
   element("span", box, words);
+  setTimeout(() => box.remove(), 20_000);
+  if (!back) return;
   const button = element("button", box, "undo");
   button.type = "button";
   button.addEventListener(
@@ -44,7 +46,6 @@ function tell(words, back, after) {
       after();
     }),
   );
-  setTimeout(() => box.remove(), 20_000);
 }
 const count = (runs) => (runs.length === 1 ? "1 run" : `${runs.length} runs`);
 async function change(runs, given, after) {
@@ -63,6 +64,29 @@ async function remove(runs, after) {
 }
 export const star = (row, after) =>
   guarded(() => change([row.key], starred(row) ? { drop: [STAR] } : { add: [STAR] }, after))();
+
+// A form that asks a run that goes on to stop.
+export function stopper(parent, run, after) {
+  const box = element("details", parent, null, "pop edit stop");
+  element("summary", box, "stop ▾");
+  const form = element("form", box);
+  const reason = element("input", element("label", form, "why"));
+  reason.maxLength = 500;
+  const save = element("input", element("label", form, "save a checkpoint before"));
+  save.type = "checkbox";
+  element("button", element("div", form, null, "bar"), "stop this run", "bad");
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    guarded(async () => {
+      const found = await act("stop", { runs: [run], reason: reason.value, checkpoint: save.checked });
+      box.open = false;
+      if (found.done[run]) tell(`asked to stop: ${found.done[run]}`);
+      after();
+      if (found.problems.length) problem.textContent = found.problems.join("; ");
+    })();
+  });
+  return box;
+}
 
 // A form that changes runs: of one run all that can be changed, of several what they have in common.
 export function editor(parent, label, runs, one, after) {

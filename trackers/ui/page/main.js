@@ -112,3 +112,17 @@ addEventListener("hashchange", () => {
   show();
   tick();
 })();
+
+// What opens beside the right edge opens to the left of it.
+document.addEventListener(
+  "toggle",
+  (event) => {
+    const box = /** @type {HTMLDetailsElement} */ (event.target);
+    const inner = /** @type {HTMLElement} */ (box.lastElementChild);
+    if (!box.open || !box.classList.contains("pop")) return;
+    inner.style.left = "";
+    const over = inner.getBoundingClientRect().right - document.documentElement.clientWidth + 8;
+    if (over > 0) inner.style.left = `${inner.offsetLeft - over}px`;
+  },
+  true,
+);

@@ -1,7 +1,7 @@
 // One run.
 import { ask, drawing, later, latest } from "./asking.js";
 import { date, duration, element } from "./chart.js";
-import { editor } from "./deeds.js";
+import { editor, may, stopper } from "./deeds.js";
 import { shownItem } from "./items.js";
 import { panelsOf } from "./panels.js";
 import { age, facts, link, main, scrolls } from "./parts.js";
@@ -58,7 +58,10 @@ export function runView() {
     link({ tab: "charts", sel: row.key, zoom: "", axis: "relative", keys: "^system ^gpu ^cpu" }, bar, "system metrics");
     const notes = Object.fromEntries(found.about).notes || "";
     if (open) bar.append(open);
-    else editor(bar, "change ▾", () => [key], { ...row, notes }, refresh);
+    else {
+      editor(bar, "change ▾", () => [key], { ...row, notes }, refresh);
+      if (may() && row.status === "running") stopper(bar, key, refresh);
+    }
     if (row.note) element("p", top, row.note, "soft");
     if (notes) element("p", top, notes, "notes");
     panels.take([key], names.groups);
