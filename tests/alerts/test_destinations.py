@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 
 import pytest
 from hypothesis import given
@@ -33,6 +34,16 @@ def test_places_are_read() -> None:
     assert parse("") == parse(" ; ") == ()
 
 
+def test_apprise_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first step, with the command; its places show the service alone."""
+    (place,) = parse("apprise:TGram://12:token/chat/?a=b")
+    assert place == Destination("apprise", "TGram://12:token/chat/?a=b")
+    assert place.label == "apprise (TGram)"
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    with pytest.raises(ValueError, match="install it with `pip install apprise`"):
+        parse("apprise:tgram://token/chat")
+
+
 @pytest.mark.parametrize("host", ["hooks.slack.com.evil.example", "evilhooks.slack.com", "notdiscord.com.example"])
 def test_host_that_only_looks_like_one_gets_plain_json(host: str) -> None:
     """The whole host counts."""
@@ -59,6 +70,8 @@ SECRET = "s3cr3t"
         ("mail:me@x.org,you@x.org", "place 1: mail: is followed by an address"),
         ("command:echo x", "place 1: command: is followed by a program's absolute path"),
         ("command:/bin/echo 'x", "place 1: command: No closing quotation"),
+        (f"apprise:{SECRET}", "place 1: apprise: is followed by one of Apprise's addresses"),
+        (f"apprise:x://{SECRET} y", "place 1: apprise: is followed by one of Apprise's addresses"),
         ("desktop:x", "place 1: desktop takes nothing after it"),
         (";".join(f"https://x/{n}" for n in range(21)), "it has 21 places; 20 are the most"),
     ],

@@ -215,3 +215,15 @@ def test_fault_of_one_place_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(sending.payloads, "request", broken)
     assert send(Destination("webhook", "https://x/"), MESSAGE, MailServer()) == SendResult(AGAIN, "RuntimeError")
+
+
+def test_apprise_hands_a_message_to_its_service() -> None:
+    """By Apprise itself: title, text and level; what isn't taken is tried again, what is no service is refused."""
+    with webhook(200, 500) as place:
+        address = place.url.replace("http://", "apprise:json://")
+        answers = [tried(address) for _ in range(2)]
+    assert answers == [SendResult(SENT), SendResult(AGAIN, "Apprise couldn't hand it over")]
+    body = place.bodies[0]
+    assert (body["title"], body["type"]) == ("INFO: val_loss > 10 (p/one)", "info")
+    assert body["message"].startswith("val_loss = 11\nrun p/i on ")
+    assert tried("apprise:nonsense://x").state == REFUSED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 import shlex
@@ -13,7 +14,7 @@ import msgspec
 from trackers.errors import did_you_mean
 
 WEBHOOKS = ("slack", "discord", "teams", "ntfy", "webhook")
-KINDS = (*WEBHOOKS, "mail", "command", "desktop")
+KINDS = (*WEBHOOKS, "mail", "command", "desktop", "apprise")
 MOST = 20
 """Maximum number of destinations."""
 _HOSTS = {
@@ -49,6 +50,8 @@ class Destination(msgspec.Struct, frozen=True):
         """As messages and tables call it: without its secret."""
         if self.kind in WEBHOOKS:
             return f"{self.kind} ({urlsplit(self.target).hostname})"
+        if self.kind == "apprise":
+            return f"apprise ({self.target.partition(':')[0]})"
         if self.kind == "command":
             return f"command ({os.path.basename(shlex.split(self.target)[0])})"
         return f"mail ({self.target})" if self.kind == "mail" else self.kind
@@ -98,10 +101,18 @@ def _destination(part: str, where: str) -> Destination:
             raise ValueError(f"{where}: command: {error}") from None
         if not words or not os.path.isabs(os.path.expanduser(words[0])):
             raise ValueError(f"{where}: command: is followed by {_WANTED['command']}")
+    elif kind == "apprise":
+        if re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s\x00-\x1f\x7f]+", target, re.I) is None:
+            raise ValueError(f"{where}: apprise: is followed by {_WANTED['apprise']}")
+        if importlib.util.find_spec("apprise") is None:
+            raise ValueError(f"{where}: apprise: needs the package apprise; install it with `pip install apprise`")
     return Destination(kind, target)
 
 
-_WANTED = {"mail": "an address, me@example.org", "command": "a program's absolute path"}
+_WANTED = {
+    "mail": "an address, me@example.org", "command": "a program's absolute path",
+    "apprise": "one of Apprise's addresses, tgram://TOKEN/CHAT",
+}  # fmt: skip
 
 
 def _url(text: str, where: str) -> SplitResult:

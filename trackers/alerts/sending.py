@@ -77,6 +77,8 @@ def _tried(destination: Destination, message: AlertMessage, server: MailServer) 
         how = lambda: _mail(destination.target, message, server)  # noqa: E731
     elif destination.kind == "command":
         how = lambda: _command(destination.target, message)  # noqa: E731
+    elif destination.kind == "apprise":
+        how = lambda: _apprise(destination.target, message)  # noqa: E731
     else:
         how = lambda: _desktop(message)  # noqa: E731
     try:
@@ -190,6 +192,21 @@ def _desktop(message: AlertMessage) -> SendResult:
         return SendResult(REFUSED, "there is no notify-send")
     urgency = {"ERROR": "critical", "WARN": "normal"}.get(message.level, "low")
     return _run([program, "--app-name=trackers", f"--urgency={urgency}", "--", *payloads.note(message)], b"", "it")
+
+
+def _apprise(target: str, message: AlertMessage) -> SendResult:
+    """By the package Apprise, which says no more than whether the service took it."""
+    import apprise
+
+    kinds = {"ERROR": apprise.NotifyType.FAILURE, "WARN": apprise.NotifyType.WARNING}
+    service = apprise.Apprise.instantiate(target)
+    if service is None:
+        return SendResult(REFUSED, "Apprise knows no such service, or lacks a part of its address")
+    title, text = message.headline(), message.details()[: payloads.TEXT_MOST]
+    kind = kinds.get(message.level, apprise.NotifyType.INFO)
+    if service.notify(title=title, body=text, notify_type=kind, body_format=apprise.NotifyFormat.TEXT):
+        return SendResult(SENT)
+    return SendResult(AGAIN, "Apprise couldn't hand it over")
 
 
 def _run(words: list[str], body: bytes, name: str) -> SendResult:

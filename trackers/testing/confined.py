@@ -26,7 +26,9 @@ def check_confined(tracker: type[Tracker] | str, *, directory: Path, options: Ma
     (:class:`trackers.errors.Rejected`), not read the file.
 
     Args:
-        tracker: the class, or a registered name. directory: a new directory. options: the run's, by Kconfig symbol.
+        tracker: the class, or a registered name.
+        directory: a new directory.
+        options: the run's, by Kconfig symbol.
 
     Raises:
         ConfinedError: one was accepted; the message names the file.
