@@ -49,6 +49,14 @@ def test_aliases_that_stand_for_too_much_are_refused(levels: int, tmp_path: Path
             read(path)
 
 
+def test_json_that_is_too_deep_is_refused(tmp_path: Path) -> None:
+    """In a file of a configuration, which may be JSON."""
+    path = tmp_path / "config.json"
+    path.write_text('{"a": ' * 100_000)
+    with pytest.raises(UsageError, match="nested more than"):
+        read_config(path)
+
+
 def test_few_aliases_are_read() -> None:
     """What people write once and use in several places, and merged mappings."""
     text = "base: &base {lr: 0.1, layers: &l [1, 2]}\na: {<<: *base, lr: 0.2}\nb: [*l, *l]\n"

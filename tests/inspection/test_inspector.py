@@ -124,6 +124,9 @@ def test_documents_configuration_is_read() -> None:
         (section(layers={"layer_numbers": ["first"]}), r"layer_numbers='first': give numbers, or ranges"),
         ({"s": {"layers": {"layer_types": ["a"]}}}, r"s: enabled is missing"),
         ({"s": 3}, r"s: a section holds enabled, layers and features"),
+        ({"s\nt": 3}, r"^s t: a section holds enabled, layers and features"),
+        ({"s\nt": section(freq=0)["s"]}, r"^s t: LogTensorStats: freq=0: give 1 or more"),
+        ({"s\nt": section(layers={"layer_types": ["a"], "n\nm": 1})["s"]}, r"^s t: layers: unknown n m; known are"),
         ({"s": {**section()["s"], "transformer_engine": {"LogTensorStats": {"stats": []}}}}, r"enabled is missing"),
     ],
 )  # fmt: skip

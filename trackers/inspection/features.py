@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trackers.errors import UsageError, did_you_mean
+from trackers.errors import NAME_LONGEST, UsageError, did_you_mean
 from trackers.inspection.config import KEYS as SCHEDULE_KEYS
 from trackers.inspection.config import InspectionSchedule
 from trackers.inspection.statistics import (
@@ -22,6 +22,7 @@ from trackers.inspection.statistics import (
     Statistic,
     fp8_statistic,
 )
+from trackers.support.terminal import one_line
 
 KEYS = ("layer_name_regex_pattern", "layer_types", "layer_numbers", "exact_layer_names")
 ROOT = "model"
@@ -76,7 +77,7 @@ class Layers(NamedTuple):
         """
         if not isinstance(values, Mapping) or not set(values) & set(KEYS):
             raise UsageError(f"{where}: layers is missing: choose by {', '.join(KEYS)}")
-        strange = [str(key) for key in values if key not in KEYS]
+        strange = [_shown(key) for key in values if key not in KEYS]
         if strange:
             raise UsageError(f"{where}: layers: unknown {', '.join(strange)}; known are {', '.join(KEYS)}")
         pattern = values.get("layer_name_regex_pattern")
@@ -217,10 +218,15 @@ def sections(features: Mapping[str, Any], *, others: bool = False, engine: bool 
     enabled = []
     for name, values in features.items():
         if not isinstance(values, Mapping):
-            raise UsageError(f"{name}: a section holds enabled, layers and features, not {values!r}")
-        if _enabled(values, str(name)):
+            raise UsageError(f"{_shown(name)}: a section holds enabled, layers and features, not {values!r}")
+        if _enabled(values, _shown(name)):
             enabled.append(_section(str(name), values, others, engine))
     return enabled
+
+
+def _shown(name: Any) -> str:
+    """A name of the user's as messages have it."""
+    return one_line(str(name), NAME_LONGEST)
 
 
 def _enabled(values: Mapping[str, Any], where: str) -> bool:
@@ -232,14 +238,15 @@ def _enabled(values: Mapping[str, Any], where: str) -> bool:
 def _section(name: str, values: Mapping[str, Any], others: bool, engine: bool) -> Section:
     requests: list[StatisticsRequest] = []
     carried_out: list[str] = []
+    shown = _shown(name)
     for field, settings in values.items():
         if field in ("enabled", "layers"):
             continue
         space, group = (field, settings) if field == NAMESPACE else (BASE, {field: settings})
         if not isinstance(group, Mapping):
-            raise UsageError(f"{name}: {field} holds features by name, not {group!r}")
+            raise UsageError(f"{shown}: {_shown(field)} holds features by name, not {group!r}")
         for feature, inner in group.items():
-            where = f"{name}: {feature}"
+            where = f"{shown}: {_shown(feature)}"
             if not isinstance(inner, Mapping):
                 if space == BASE and others:
                     continue  # a namespace of the user's own
@@ -253,8 +260,8 @@ def _section(name: str, values: Mapping[str, Any], others: bool, engine: bool) -
                 carried_out.append(str(feature))
             else:
                 known = (*MEASURED[NAMESPACE], *CARRIED_OUT) if space == NAMESPACE else (NAMESPACE, *MEASURED[BASE])
-                raise UsageError(f"{name}: unknown feature {feature!r}{_near(feature, known)}")
-    return Section(name, Layers.read(values.get("layers"), name), tuple(requests), tuple(carried_out))
+                raise UsageError(f"{shown}: unknown feature {feature!r}{_near(feature, known)}")
+    return Section(name, Layers.read(values.get("layers"), shown), tuple(requests), tuple(carried_out))
 
 
 def _near(word: Any, known: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trackers.errors import UsageError, did_you_mean
+from trackers.errors import UNDECODABLE, UsageError, did_you_mean
 from trackers.formats.json_values import mapping
 from trackers.formats.yaml_text import load_yaml
 
@@ -233,7 +233,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise UsageError(f"config={os.fspath(path)!r} can't be read: {error}") from None
     try:
         values = json.loads(text)
-    except ValueError:
+    except UNDECODABLE:
         values = _yaml(text, path)
     if not isinstance(values, dict):
         raise UsageError(f"config={os.fspath(path)!r} must hold a mapping of names to values")
