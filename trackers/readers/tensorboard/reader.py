@@ -155,6 +155,8 @@ _ALERT = re.compile(r"\*\*(\w+)\*\* (.*?)\n\n(.*)", re.DOTALL)
 _SECTION = re.compile(r"#### (\w+)\n\n(.*)", re.DOTALL)
 ABOUT = "trackers/run"
 """Our tracker's tag for what it knows of a run: texts under headings."""
+SECTIONS = ("configuration", "info", "environment", "results")
+"""Of those texts, the ones that are JSON."""
 
 
 @bounded
@@ -300,22 +302,8 @@ class EventTranslation:
         own = tag.removeprefix("trackers/") if tag.startswith("trackers/") else ""
         if tag == ABOUT and (section := _SECTION.fullmatch(text)):
             own, text = section[1], section[2]
-        if own in ("configuration", "info", "environment", "results") and (value := _block(text)) is not None:
-            self._configured = self._configured or own == "configuration"
-            if own == "configuration":
-                if value != self._config:  # the end repeats it
-                    self._config = value
-                    yield Config(time=event.wall_time, values=value)
-            elif own == "environment":
-                if isinstance(value, dict) and merge(copy.deepcopy(self._environment), value) != self._environment:
-                    merge(self._environment, value)
-                    yield Environment(time=event.wall_time, values=value)
-            elif own == "results":
-                yield Summary(time=event.wall_time, values={k: unnamed_float(v) for k, v in value.items()})
-            else:
-                fields = {name: value[name] for name in ("name", "group", "tags", "notes") if name in value}
-                self._grouped = self._grouped or "group" in fields
-                yield Info(time=event.wall_time, **fields)
+        if own in SECTIONS and (value := _block(text)) is not None:
+            yield from self._section_records(own, value, event.wall_time)
         elif own == "status" and (match := _STATUS.fullmatch(text)):
             code = int(match[2]) if match[2] else None
             self._end = Finish(time=event.wall_time, status=match[1], exit_code=code, reason=match[3] or "")
@@ -328,6 +316,24 @@ class EventTranslation:
             yield Summary(time=event.wall_time, values={tag: text if result is None else result})
         else:
             yield Text(values={tag: text}, **at)
+
+    def _section_records(self, section: str, value: Any, time: float) -> Iterator[Record]:
+        """What our tracker knows of a run, under one of :data:`SECTIONS`."""
+        if section == "configuration":
+            self._configured = True
+            if value != self._config:  # the end repeats it
+                self._config = value
+                yield Config(time=time, values=value)
+        elif section == "environment":
+            if isinstance(value, dict) and merge(copy.deepcopy(self._environment), value) != self._environment:
+                merge(self._environment, value)
+                yield Environment(time=time, values=value)
+        elif section == "results":
+            yield Summary(time=time, values={k: unnamed_float(v) for k, v in value.items()})
+        else:
+            fields = {name: value[name] for name in ("name", "group", "tags", "notes") if name in value}
+            self._grouped = self._grouped or "group" in fields
+            yield Info(time=time, **fields)
 
     def _hparams(self, content: bytes, event: Any) -> Iterator[Record]:
         """The configuration that ``add_hparams`` and Keras keep; ours lies in a text, with its nesting."""
