@@ -18,7 +18,6 @@ MOST_KERNEL_LINES = 30_000
 COMPLEX = frozenset({
     "readers/console_log/bars.py bar_steps", "readers/console_log/reader.py _admit",
     "readers/console_log/rows.py _of", "readers/console_log/rows.py _row", "readers/csv.py judged",
-    "readers/row_layout.py records",
     "support/secret_contexts.py _of_beside", "support/secret_contexts.py _of_line",
     "support/secret_contexts.py _of_sentence",
     "support/secret_names.py meaning", "support/secret_values.py is_secret",

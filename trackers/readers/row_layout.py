@@ -78,38 +78,50 @@ class RowLayout(NamedTuple):
 
     def records(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
         """The rows as records: numbers and truth values as metrics, text as text; None and lists are no values."""
-        at, total, highest = self.began, 0.0, -1
-        for count, row in enumerate(rows):
-            step: int | None = count
-            if self.step is not None:
-                step = whole(row.get(self.step))
-                if self.summed:
-                    total += step or 0
-                    step = int(total)
-                elif self.per_epoch is not None and self.per_epoch not in row and step is not None and step < highest:
-                    step = highest
-                elif step is not None:
-                    highest = max(step, highest)
+        at = self.began
+        for step, row in self._steps(rows):
             if self.clock is not None and (seconds := self.clock.seconds(row.get(self.clock.name))) is not None:
                 at = self.began + seconds if self.clock.elapsed else seconds
-            numbers, texts = {}, {}
-            for name, value in row.items():
-                if value is None or (name == self.step and not self._is_kept(name)):
-                    continue
-                if self.clock is not None and name == self.clock.name and not self.clock.kept:
-                    continue
-                if isinstance(value, str):
-                    seconds = clock_seconds(value) if plain_name(name).endswith(DURATIONS) else None
-                    if seconds is None:
-                        texts[name] = value
-                    else:
-                        numbers[name] = seconds
-                elif helpers.is_number(value):
-                    numbers[name] = value
+            numbers, texts = self._values(row)
             if numbers:
                 yield Metrics(step=step, time=at, values=numbers)
             if texts:
                 yield Text(step=step, time=at, values=texts)
+
+    def _steps(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
+        """Each row with its step."""
+        if self.step is None:
+            yield from enumerate(rows)
+            return
+        total, highest = 0, -1
+        for row in rows:
+            step = whole(row.get(self.step))
+            if self.summed:
+                total += step or 0
+                step = total
+            elif self.per_epoch is not None and self.per_epoch not in row and step is not None and step < highest:
+                step = highest
+            elif step is not None:
+                highest = max(step, highest)
+            yield step, row
+
+    def _values(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """A row's numbers, durations among them in seconds, and its texts; its step and time where they are kept."""
+        numbers, texts = {}, {}
+        for name, value in row.items():
+            if value is None or (name == self.step and not self._is_kept(name)):
+                continue
+            if self.clock is not None and name == self.clock.name and not self.clock.kept:
+                continue
+            if isinstance(value, str):
+                seconds = clock_seconds(value) if plain_name(name).endswith(DURATIONS) else None
+                if seconds is None:
+                    texts[name] = value
+                else:
+                    numbers[name] = seconds
+            elif helpers.is_number(value):
+                numbers[name] = value
+        return numbers, texts
 
     def _is_kept(self, name: str) -> bool:
         return self.summed or self.per_epoch == name or plain_name(name) in EPOCHS
