@@ -89,21 +89,30 @@ def is_secret(name: str, value: str) -> bool:
         return False
     if says is Secrecy.PASSWORD:
         return True
+    return not _describes(name, value, says) and _fits(name, value, says)
+
+
+def _describes(name: str, value: str, says: Secrecy) -> bool:
+    """Does the text say which secret is meant, how one signs in, or that there will be one?"""
     if is_release(value) or _is_name_of_one(name, value, says) or value.count(" ") > 3:
-        return False
+        return True
     if value.lower() in _MODES or _YOURS.fullmatch(value) or _ENV_NAME.fullmatch(value):
-        return False
-    if value.isdigit() and len(value) < 4:
-        return False
+        return True
+    return value.isdigit() and len(value) < 4
+
+
+def _fits(name: str, value: str, says: Secrecy) -> bool:
+    """Does the text look as secrets of this name do? The less the name says, the more the text must look like one."""
     words = split(name)
-    if words[-1] == "key" and words[-2:-1] in _KEYS_OF_DATA and _WORDED.fullmatch(value):
+    last = words[-1]
+    if last == "key" and words[-2:-1] in _KEYS_OF_DATA and _WORDED.fullmatch(value):
         return False
     if says is Secrecy.SECRET:
-        return not (words[-1] == "jwt" or words[-1].startswith("webhook")) or looks_random(value) or "://" in value
+        return not (last == "jwt" or last.startswith("webhook")) or looks_random(value) or "://" in value
     if says is Secrecy.PERHAPS and words[-2:] == ["license", "key"]:
         return not _LICENSES.fullmatch(value)
     if says is Secrecy.PERHAPS:
-        return "://" in value or (":" in value and words[-1] == "auth") or looks_made(value)
+        return "://" in value or (":" in value and last == "auth") or looks_made(value)
     return looks_random(value)
 
 
