@@ -220,39 +220,25 @@ def meaning(name: str) -> Secrecy:
     """What the text under a name is."""
     if _SCORE.search(name) or _POLICY.match(name):
         return Secrecy.NOTHING
-    words = split(name)
-    while len(words) > 1 and _EDITION.fullmatch(words[-1]):
-        words.pop()
+    words = _without_edition(split(name))
     if not words:
         return Secrecy.NOTHING
-    last = words[-1] = words[-1].rstrip("0123456789") or words[-1]
+    last, pairs = words[-1], set(itertools.pairwise(words))
     if last in ("url", "uri", "endpoint", "address") and not _HOOKS.isdisjoint(words):
         return Secrecy.PERHAPS
-    if last in _DESCRIBING and not _is_secret(last):
-        return Secrecy.NOTHING
-    pairs = set(itertools.pairwise(words))
-    if not _NAMES_OF.isdisjoint(pairs) and not (_is_secret(last) or _is_password(last)):
+    if _is_about_one(last, pairs):
         return Secrecy.NOTHING
     if last in _PASSWORDS_LAST or any(map(_is_password, words)) or any(map(_is_pass, pairs)):
         return Secrecy.PASSWORD
-    if any(map(_is_secret, words)) or not _PAIRS.isdisjoint(pairs):
+    if last == "sas" or any(map(_is_secret, words)) or not _PAIRS.isdisjoint(pairs):
         return Secrecy.SECRET
-    if last == "sas":
-        return Secrecy.SECRET
-    before, upper = words[-2] if len(words) > 1 else "", name.isupper()
+    upper = name.isupper()
     found = _of_token(words, upper)
     if found or last not in _WEAK:
         return found
     if last == "key":
-        if before in _KEYS_PERHAPS:
-            return Secrecy.PERHAPS if _VENDORS.isdisjoint(words[:-2]) else Secrecy.SECRET
-        return Secrecy.NOTHING if not _OF_DATA.isdisjoint(words) else Secrecy.PERHAPS if upper else Secrecy.WEAK
-    if last == "pat" and not ((upper and not before) or before in _OF_CREDENTIALS):
-        return Secrecy.WEAK
-    if last in ("auth", "pass", "pat"):
-        sure = not before or upper or last == "pat"
-        return Secrecy.SECRET if sure else Secrecy.PERHAPS if last == "auth" else Secrecy.WEAK
-    return Secrecy.WEAK
+        return _of_key(words, upper)
+    return _of_login(words, upper) if last in ("auth", "pass", "pat") else Secrecy.WEAK
 
 
 def is_of_secrets(name: str) -> bool:
@@ -262,6 +248,20 @@ def is_of_secrets(name: str) -> bool:
         return False
     known = _is_secret(words[-1]) or _is_password(words[-1]) or tuple(words[-2:]) in _PAIRS
     return known or (words[-1] == "token" and meaning(name) >= Secrecy.SECRET)
+
+
+def _without_edition(words: list[str]) -> list[str]:
+    """The words without what says which one of several it is: of password2_old, password."""
+    while len(words) > 1 and _EDITION.fullmatch(words[-1]):
+        words.pop()
+    return [*words[:-1], words[-1].rstrip("0123456789") or words[-1]] if words else []
+
+
+def _is_about_one(last: str, pairs: set[tuple[str, str]]) -> bool:
+    """Does the name say something of a secret, as secret_name and password_length do, and not the secret itself?"""
+    if last in _DESCRIBING:
+        return not _is_secret(last)
+    return not _NAMES_OF.isdisjoint(pairs) and not (_is_secret(last) or _is_password(last))
 
 
 def _of_token(words: list[str], upper: bool) -> Secrecy:
@@ -278,6 +278,25 @@ def _of_token(words: list[str], upper: bool) -> Secrecy:
         if place == len(words) - 1:
             return Secrecy.SECRET if not place or upper or not _VENDORS.isdisjoint(words) else Secrecy.PERHAPS
     return Secrecy.NOTHING
+
+
+def _of_key(words: list[str], upper: bool) -> Secrecy:
+    """Of a name that ends with "key": the words before say whose it is."""
+    if not _KEYS_PERHAPS.isdisjoint(words[-2:-1]):
+        return Secrecy.PERHAPS if _VENDORS.isdisjoint(words[:-2]) else Secrecy.SECRET
+    if not _OF_DATA.isdisjoint(words):
+        return Secrecy.NOTHING
+    return Secrecy.PERHAPS if upper else Secrecy.WEAK
+
+
+def _of_login(words: list[str], upper: bool) -> Secrecy:
+    """Of a name that ends with "auth", "pass" or "pat": alone or in capitals it is a secret's."""
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if last == "pat":
+        return Secrecy.SECRET if (upper and not before) or before in _OF_CREDENTIALS else Secrecy.WEAK
+    if not before or upper:
+        return Secrecy.SECRET
+    return Secrecy.PERHAPS if last == "auth" else Secrecy.WEAK
 
 
 def _is_pass(pair: tuple[str, str]) -> bool:
