@@ -193,24 +193,40 @@ def _of_line(match: re.Match[str]) -> bool:
         return False
     if name.isupper() and separator == "=" and not spaced:
         return True
-    password = meaning(name) is Secrecy.PASSWORD
-    if value[0] in "([{&|!*^=<>" and (spaced or not password or _IDENTIFIER.fullmatch(value[1:])):
-        return False
-    if (value[0] == "<" and value[-1] == ">") or (value[0] == "/" and bare.rstrip("gimsu")[-1:] == "/"):
+    if _is_enclosed(name, value, spaced):
         return False
     if spaced:
         return _is_phrase(name, value)
-    given = match["quote"] and (meaning(bare) or "." in bare or " " in separator.rstrip())
-    if (bare != value or given) and _is_name(bare):  # an argument or a dict's item, whose value is a variable
+    if _is_passed(match, bare):
         return _is_chosen(name, bare) and not _is_attribute(name, bare) and not _is_type(name, bare)
     code = separator != "=" and not (":" in separator and bare == value)
     if _is_attribute(name, bare, code) or (bare == name.rpartition(".")[2] and ":" not in separator):
         return False
     if _IDENTIFIER.fullmatch(bare) and not any(map(str.isdigit, bare)):
-        # Of code, "token = line" is a variable; what people choose as a password may be a word.
-        said = password or ":" in separator or separator.strip() == separator or not bare[1:].islower()
-        return said and not (code and _is_variable(bare)) and not _is_type(name, bare)
+        return _is_said(name, bare, separator) and not (code and _is_variable(bare)) and not _is_type(name, bare)
     return True
+
+
+def _is_enclosed(name: str, value: str, spaced: bool) -> bool:
+    """Is it ``<a mark>``, a regular expression, ``/[a-z]+/g``, or what begins with a sign as expressions do?"""
+    if (value[0] == "<" and value[-1] == ">") or (value[0] == "/" and value.rstrip(",;").rstrip("gimsu")[-1:] == "/"):
+        return True
+    if value[0] not in "([{&|!*^=<>":
+        return False
+    return spaced or meaning(name) is not Secrecy.PASSWORD or _IDENTIFIER.fullmatch(value[1:]) is not None
+
+
+def _is_passed(match: re.Match[str], bare: str) -> bool:
+    """Is it a variable that is an argument, ``token=hub_token,``, or an item of a dict, ``"token": hub_token``?"""
+    item = match["quote"] and (meaning(bare) or "." in bare or " " in match["separator"].rstrip())
+    return bool(bare != match["value"] or item) and _is_name(bare)
+
+
+def _is_said(name: str, word: str, separator: str) -> bool:
+    """May a word be the secret? Of code, "token = line" is a variable; what people choose as a password may be one."""
+    if meaning(name) is Secrecy.PASSWORD or ":" in separator:
+        return True
+    return separator.strip() == separator or not word[1:].islower()
 
 
 def _of_option(match: re.Match[str]) -> bool:
@@ -239,33 +255,41 @@ def _of_flow(match: re.Match[str]) -> bool:
 
 def _of_sentence(match: re.Match[str]) -> bool:
     """Your API key: value."""
-    value, text, verb = match["value"].rstrip(".,;:!?)*_'\"`}"), match.string, match["verb"].strip()
+    value, verb = match["value"].rstrip(".,;:!?)*_'\"`}"), match["verb"].strip()
     name = "_".join(match["what"].lower().split())
     if not is_secret(name, value) or value.lower() in _SENTENCE or _is_code(value) or is_template(value):
         return False
     if _is_attribute(name, value, said=False) or _is_type(name, value) or _ARGUMENT.match(value):
         return False
-    of = "_".join((match["before"] or "").lower().split()[-1:])  # the eos token
-    if of and meaning(name) and not meaning(f"{of}_{name}") and _OF_TOKENS.fullmatch(name):
+    if _is_of_model(match["before"], name):
         return False
     mixed = any(map(str.isdigit, value)) and any(map(str.isalpha, value)) and len(value) > 5
-    if match["whose"] and not verb:  # for whom it is
+    if verb:
+        return mixed or looks_made(value) or _is_told(match, name, value, verb)
+    if match["whose"]:  # for whom it is
         return looks_made(value) and not match["quote"]
-    if not verb:
-        if match["quote"] and name not in ("token", "secret", "bearer"):
-            return True
-        return looks_made(value) or (mixed and meaning(name) is Secrecy.PASSWORD)
-    if mixed or looks_made(value):
+    if match["quote"] and name not in ("token", "secret", "bearer"):
         return True
-    last, said = text[match.end() :].strip(" \t.,;:!?)*_'\"`|") == "", meaning(name) is Secrecy.PASSWORD
+    return looks_made(value) or (mixed and meaning(name) is Secrecy.PASSWORD)
+
+
+def _is_of_model(before: str, name: str) -> bool:
+    """Is it a token or a key that a model or data has: "the eos token"?"""
+    of = "_".join(before.lower().split()[-1:])
+    return bool(of and meaning(name) and not meaning(f"{of}_{name}") and _OF_TOKENS.fullmatch(name))
+
+
+def _is_told(match: re.Match[str], name: str, value: str, verb: str) -> bool:
+    """Is a plain word behind a verb or a colon what the sentence tells, not how it goes on?"""
+    last = match.string[match.end() :].strip(" \t.,;:!?)*_'\"`|") == ""
+    if name == "token" and not match["before"]:
+        return False
     if verb[-1] not in ":=->\u2192":
-        if name == "token" and not match["before"]:
-            return False
-        one = not value.isalpha() or said or len(value) > 20
+        one = not value.isalpha() or meaning(name) is Secrecy.PASSWORD or len(value) > 20
         return bool(match["quote"]) or (last and one and not value.endswith(_SAID_OF))
     if verb == "=" and _IDENTIFIER.fullmatch(value) and value.islower() and not match["before"]:
         return False
-    return (name != "token" or match["before"] != "") and last and len(value) > 3 and not _is_number(name, value)
+    return last and len(value) > 3 and not _is_number(name, value)
 
 
 class Columns(NamedTuple):
