@@ -160,18 +160,13 @@ def judged(path: Path) -> JudgedTable:
     written = _written(path)
     lines, cut = _head(path)
     comments = list(itertools.takewhile(lambda line: line.startswith("#") or not line.strip(), lines))
-    settings = _commented(comments)
     lines = lines[len(comments) :]
     if not lines:
         raise NotFound(f"csv: {path} is empty")
-    if not comments and "," in lines[0] and next(table_rows(lines), [])[:2] == list(OURS):
-        titles = next(table_rows(lines))
-        some = itertools.islice(table_rows(lines), 1, SAMPLE)
-        sample = [dict(zip(titles, map(_value, row), strict=False)) for row in some]
-        clock = layout_of(titles, sample, written).clock
-        if not sample or (clock is not None and not clock.elapsed):  # our times are stamps
-            began = helpers.unix(sample[0].get("time")) if sample else None
-            return JudgedTable(Dialect(), _own_names(titles), None, {}, written if began is None else began)
+    ours = _judged_as_ours(lines, written) if not comments else None
+    if ours is not None:
+        return ours
+    settings = _commented(comments)
     dialect = _dialect(lines, len(comments))
     content = list(dialect.rows([*comments, *lines]))
     names = list(dialect.names) or _foreign_names(content.pop(0), path)
@@ -181,18 +176,42 @@ def judged(path: Path) -> JudgedTable:
         names[0] = ""
     elif not names[0]:
         names[0] = "column 1"
-    sample = [_cells(names, row, dialect) for row in content[:SAMPLE]]
     first_run: list[Any] = []
-    sample = [_long(row, first_run) if _is_long(names) else row for row in sample if row]
+    cells = [cells for row in content[:SAMPLE] if (cells := _cells(names, row, dialect))]
+    sample = [_long(row, first_run) for row in cells] if _is_long(names) else cells
     layout = _known(names, settings) or layout_of([name for name in names if name], sample, written)
     table = JudgedTable(dialect, names, layout, settings, written)
-    if layout.clock is not None and layout.clock.elapsed and layout.began == written:
+    return table if layout.clock is None else _with_beginning(path, table, layout, layout.clock, sample)
+
+
+def _judged_as_ours(lines: Sequence[str], written: float) -> JudgedTable | None:
+    """A table that this package wrote, by its first two columns and their times, which are stamps; None: it isn't."""
+    if "," not in lines[0]:
+        return None
+    rows = table_rows(lines)
+    titles = next(rows, [])
+    if titles[:2] != list(OURS):
+        return None
+    sample = [dict(zip(titles, map(_value, row), strict=False)) for row in itertools.islice(rows, SAMPLE - 1)]
+    clock = layout_of(titles, sample, written).clock
+    if sample and (clock is None or clock.elapsed):
+        return None
+    began = helpers.unix(sample[0].get("time")) if sample else None
+    return JudgedTable(Dialect(), _own_names(titles), None, {}, written if began is None else began)
+
+
+def _with_beginning(
+    path: Path, table: JudgedTable, layout: RowLayout, clock: TimeColumn, sample: Sequence[Mapping[str, Any]]
+) -> JudgedTable:
+    """A table that has times with when it began: by its first row, or back from its end where they count from a start
+    that it doesn't say."""
+    if clock.elapsed and layout.began == table.began:
         last = 0.0
         for row in text_file.undamaged(_foreign_rows(path, table, None)):
-            last = max(last, layout.clock.seconds(row.get(layout.clock.name)) or 0.0)
+            last = max(last, clock.seconds(row.get(clock.name)) or 0.0)
         layout = from_end(layout, last)
-    first = next(layout.records(sample[:1]), None) if layout.clock is not None else None
-    return table._replace(layout=layout, began=written if first is None else first.time)
+    first = next(layout.records(sample[:1]), None)
+    return table._replace(layout=layout, began=table.began if first is None else first.time)
 
 
 def _known(names: Sequence[str], settings: Mapping[str, Any]) -> RowLayout | None:
