@@ -16,7 +16,7 @@ MOST_LINES = 127_000
 """Of the package: lower it with each part that moves out."""
 MOST_KERNEL_LINES = 30_000
 COMPLEX = frozenset({
-    "readers/console_log/bars.py bar_steps", "readers/console_log/reader.py _admit",
+    "readers/console_log/reader.py _admit",
     "readers/console_log/rows.py _of", "readers/console_log/rows.py _row",
     "support/secret_contexts.py _of_beside",
 })  # fmt: skip

@@ -83,25 +83,28 @@ def bar_steps(rows: Sequence[Paired]) -> BarSteps:
     rows = [row for row in rows if row.epoch >= 0 and math.isfinite(row.epoch)]
     decimals = max((_digits(row.epoch)[0] for row in rows), default=0)
     digits = max((_digits(row.epoch)[1] for row in rows), default=0)
-    best: tuple[tuple[object, ...], BarSteps] | None = None
     lengths = {length for row in rows for length in row.before} | {row.behind[0] for row in rows if row.behind}
-    others = set(lengths)
-    for length, behind in itertools.product(lengths, (False, True)):
-        said = [(row.epoch, step) for row in rows if (step := _said(row, length, behind))]
-        ranges = [_range(epoch, step, decimals, digits) for epoch, step in said]
-        agree, low, high = _common(ranges)
-        agreed = agree >= MOST * len(ranges)
-        steps = {step for _, step in said}
-        if not agree or steps == {length} or not (agreed or 2 * len(steps) >= len({epoch for epoch, _ in said})):
-            continue  # it is done, or stands still
-        others.discard(length)
-        again = 2 * sum(row.behind == (length, row.before.get(length)) for row in rows if row.behind) > len(ranges)
-        suits = again or not rows[0].before.get(length)
-        rank = agree, suits == behind, length
-        if best is None or rank > best[0]:
-            per_epoch = _within(low, high, length) if agreed else 0.0
-            best = rank, BarSteps(behind, again, length, frozenset(), per_epoch, decimals, digits)
-    return replace(best[1] if best else BarSteps(), others=frozenset(others))
+    found = [candidate for length, behind in itertools.product(lengths, (False, True))
+             if (candidate := _candidate(rows, length, behind, decimals, digits))]  # fmt: skip
+    _, best = max(found, key=lambda candidate: candidate[0], default=((), BarSteps()))
+    return replace(best, others=frozenset(lengths - {steps.length for _, steps in found}))
+
+
+def _candidate(
+    rows: Sequence[Paired], length: int, behind: bool, decimals: int, digits: int
+) -> tuple[tuple[int, bool, int], BarSteps] | None:
+    """The rows' steps by the bars of one length, and how good that is; None where these say nothing of rows."""
+    said = [(row.epoch, step) for row in rows if (step := _said(row, length, behind))]
+    ranges = [_range(epoch, step, decimals, digits) for epoch, step in said]
+    agree, low, high = _common(ranges)
+    agreed = agree >= MOST * len(ranges)
+    steps = {step for _, step in said}
+    if not agree or steps == {length} or not (agreed or 2 * len(steps) >= len({epoch for epoch, _ in said})):
+        return None  # it is done, or stands still
+    again = 2 * sum(row.behind == (length, row.before.get(length)) for row in rows if row.behind) > len(ranges)
+    suits = again or not rows[0].before.get(length)
+    per_epoch = _within(low, high, length) if agreed else 0.0
+    return (agree, suits == behind, length), BarSteps(behind, again, length, frozenset(), per_epoch, decimals, digits)
 
 
 def _said(row: Paired, length: int, behind: bool) -> int:
