@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -340,13 +340,8 @@ class LineReader:
 
     def _of(self, program: Program, form: Form, line: bytes) -> Sequence[LogRow] | None:
         """The rows of a form that a line has; None: the line isn't of this form."""
-        places: list[int] = []
-        if not form.first:
-            match = form.pattern.match(line, len(line) - len(line.lstrip()))
-            matches = [] if match is None else [match]
-        else:
-            places = list(_places(line, form))
-            matches = [match for at in places if (match := form.pattern.match(line, at))]
+        places = tuple(_places(line, form))
+        matches = [match for at in places if (match := form.pattern.match(line, at))]
         if not matches or (form.later and not self.is_known(program)):
             return None
         if form.kind not in ROWS:
@@ -354,23 +349,26 @@ class LineReader:
         rows = [self._row(program, form, line, *match.span(), match.groupdict()) for match in matches]
         for earlier, later in itertools.pairwise(rows):
             earlier.line, earlier.cut = line[: later.begin], True
-        if any(row.bad for row in rows) and not self.is_known(program):
+        known = self.is_known(program)
+        if not known and any(row.bad for row in rows):
             return None  # columns without a head
         if form.outside is not None and rows[0].form is form.outside and _is_on_the_way(matches[0]):
             return ()
         if form.always and not all(self._has(row, form.always) for row in rows):
             return None
-        if self.is_known(program):
-            lost = form.damaged is not None and any(form.damaged.match(line, at) for at in places if at < rows[0].begin)
-            return [LogRow(None, BROKEN, program, form, line, 0, 0, filled=True), *rows] if lost else rows
+        if not known:
+            return rows if self._are_told(program, form, rows, line) else None
+        lost = form.damaged is not None and any(form.damaged.match(line, at) for at in places if at < rows[0].begin)
+        return [LogRow(None, BROKEN, program, form, line, 0, 0, filled=True), *rows] if lost else rows
+
+    def _are_told(self, program: Program, form: Form, rows: Sequence[LogRow], line: bytes) -> bool:
+        """Whether rows say enough that the log is a program's of which none were read before; else it is suspected."""
         needs = () if program in self._signed else form.needs
-        if needs and not all(self._has(row, needs) for row in rows):
-            self._suspect(program, line)
-            return None
-        if form.kind == TRAIN and not any(self._has_values(row) for row in rows):
-            self._suspect(program, line)
-            return None
-        return rows
+        told = all(self._has(row, needs) for row in rows) if needs else True
+        if told and (form.kind != TRAIN or any(self._has_values(row) for row in rows)):
+            return True
+        self._suspect(program, line)
+        return False
 
     def _has(self, row: LogRow, needs: Sequence[str]) -> bool:
         """Whether a row has one of the fields without which it may be another program's."""
@@ -396,8 +394,7 @@ class LineReader:
         for program, form in forms:
             if form.damaged is None or form.literal not in line:
                 continue
-            places = _places(line, form) if form.first else iter((len(line) - len(line.lstrip()),))
-            place = next((at for at in places if form.damaged.match(line, at)), None)
+            place = next((at for at in _places(line, form) if form.damaged.match(line, at)), None)
             if place is not None and self.is_known(program):
                 broken = LogRow(None, BROKEN, program, form, line, 0, 0, filled=True)
                 return [broken, *self._behind(program, form, line, place)]
@@ -472,11 +469,8 @@ class LineReader:
         row = LogRow(None, form.kind, program, form, line, begin, end, self._whole)
         head = line[max(0, begin - _PREFIX_BYTES) : begin]
         row.time = find_time(head, self._year, self._latest)
-        ranked = _RANK.search(head) if head else None
-        if ranked is not None:
-            row.source, row.world, row.primus = ranked[1].decode(), int(ranked[2]), True
-        elif head and (source := _SOURCE.search(head)):
-            row.source = next(text for text in source.groups() if text is not None).decode()
+        if head:
+            _note_writer(row, head)
         row.head = {name: text for name, text in groups.items() if name not in PARTS and text is not None}
         if groups.get("cells"):
             columns, cells = self.columns.get(form.kind, []), groups["cells"].split()
@@ -492,10 +486,7 @@ class LineReader:
             row.kind, row.form = EVAL, form.outside
         self._place(row, groups)
         if not self._whole and end == len(line.rstrip()):
-            last = next((name for name in reversed(row.head) if name != "epoch"), "")
-            if last and line.rstrip().endswith(row.head[last]):  # it may have had more digits
-                row.cut = True
-                del row.head[last]
+            _leave_last(row)
         return row
 
     def _place(self, row: LogRow, groups: dict[str, Any]) -> None:
@@ -597,6 +588,23 @@ class LineReader:
             self._tails[row.form] = [(row.keys, _tail_of(row.form, row.keys, row.line[row.end :].rstrip()))]
 
 
+def _note_writer(row: LogRow, head: bytes) -> None:
+    """Take who wrote a row from what stands before it: a rank of so many, or what a launcher says of it."""
+    ranked = _RANK.search(head)
+    if ranked is not None:
+        row.source, row.world, row.primus = ranked[1].decode(), int(ranked[2]), True
+    elif source := _SOURCE.search(head):
+        row.source = next(text for text in source.groups() if text is not None).decode()
+
+
+def _leave_last(row: LogRow) -> None:
+    """Leave out the last value in the head of a row that ends with it, without an end: it may have had more digits."""
+    last = next((name for name in reversed(row.head) if name != "epoch"), "")
+    if last and row.line.rstrip().endswith(row.head[last]):
+        row.cut = True
+        del row.head[last]
+
+
 def _is_on_the_way(match: re.Match[bytes]) -> bool:
     """Whether a progress bar isn't at its end, which it knows."""
     return match["of"] is not None and match["of"] != match["batch"]
@@ -624,8 +632,13 @@ def _tail_of(form: Form, keys: Sequence[bytes], text: bytes) -> bytes:
     return _DIGIT.sub(b"0", _WHOLE_PART.sub(b"0", text[text.rfind(keys[-1]) :][-100:]))
 
 
-def _places(line: bytes, form: Form) -> Iterator[int]:
-    """Where in a line a form's head may begin: behind a row that lost its end, anywhere."""
+def _places(line: bytes, form: Form) -> Iterable[int]:
+    """Where in a line a form's head may begin: at its word, or where the line's text does."""
+    return _word_places(line, form) if form.first else (len(line) - len(line.lstrip()),)
+
+
+def _word_places(line: bytes, form: Form) -> Iterator[int]:
+    """Where in a line a form's word begins a message; behind a row that lost its end, anywhere."""
     at, follows = line.find(form.literal, 0, LOOKED_AT), False
     for _ in range(_MOST):
         if at < 0:
