@@ -553,15 +553,18 @@ def test_pause_leaves_the_run_running_with_every_row(server: WandbServer, tmp_pa
 
 @pytest.mark.slow
 def test_values_after_a_pause_within_a_step_are_kept(server: WandbServer, tmp_path: Path) -> None:
-    """A step whose values come before and after a pause gives two rows, also when the state is lost later."""
+    """A value that comes after a pause to the last row's step waits as a second one does: the next step's row has its
+    number, and it lies behind at the end, also when the state is lost."""
     rows = metrics((0, {"a": 1.0}), (1, {"a": 2.0}), (1, {"b": 3.0}), (2, {"a": 4.0}), (3, {"a": 5.0}))
     run = driver(tmp_path)
     run.deliver(rows[:2], status=Status("running"))
     run.deliver(rows[:4], status=Status("running"))
-    expected = [{"a": 1.0}, {"a": 2.0}, {"b": 3.0}, {"a": 4.0}]
+    expected = [{"a": 1.0}, {"a": 2.0}, {"a": 4.0}]
     assert [user_row(row) for row in server.runs[ID].history] == expected
     driver(tmp_path).deliver(rows)
-    assert [user_row(row) for row in server.runs[ID].history] == [*expected, {"a": 5.0}]
+    found = server.runs[ID].history
+    assert [user_row(row) for row in found] == [*expected, {"a": 5.0}, {"b": 3.0}]
+    assert [(row["_step"], row["global_step"]) for row in found] == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 1)]
 
 
 def test_tick_sends_a_row_that_waits(server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

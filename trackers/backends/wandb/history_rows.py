@@ -278,6 +278,7 @@ class HistoryRows:
         self._waiting: list[tuple[Metrics | Text | Media, dict[str, Any]]] = []
         self._held: list[tuple[int, int]] = []
         self._step: int | None = None
+        self._ended: int | None = None
         self._step_begin, self._before = 0, last
         self._seen: dict[str, Any] = {}
         self._again: list[HistoryRow] = []
@@ -325,10 +326,15 @@ class HistoryRows:
         elif is_sample(record) and len(self._waiting) < MOST_WAITING:
             self._waiting.append((record, values))
             self._held.append((record.seq, self._begin.last if self.waiting else self.last))
-        elif record.step is not None and record.step == self._step and not is_sample(record):
+        elif not is_sample(record) and record.step is not None and self._has_row(record.step):
+            self._step = record.step
             self._add_again(record, values)
         else:
             self._begin_row(record, values)
+
+    def _has_row(self, step: int) -> bool:
+        """Whether the current step is this one, or the row before a pause or an attempt's start is of it."""
+        return step == self._step or (self._step is None and step in (self._ended, self.last))
 
     def _add_again(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
         """Add values of names that the current step has had already."""
@@ -359,6 +365,7 @@ class HistoryRows:
     def end(self) -> None:
         """Emit the current row: no more values come to it."""
         self.flush()
+        self._ended = self._ended if self._step is None else self._step
         self._row, self._sent, self._step = None, False, None
         self._behind, self._again = self._behind + self._again, []
 
@@ -414,6 +421,11 @@ class HistoryRows:
         self._behind = [row for row in (*other._behind, *other._again) if row.step is None or row.step <= step]
         for row in self._behind:
             row.since = min(row.since, self.last)
+
+    @property
+    def behind(self) -> list[HistoryRow]:
+        """Rows that wait for room among the steps."""
+        return self._behind
 
     def unsent(self) -> set[int]:
         """The numbers of records whose values wait."""
