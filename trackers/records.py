@@ -200,7 +200,8 @@ class Summary(Record, tag="summary"):
     derived: computed from what was logged (:mod:`trackers.metrics.summary`), as an attempt ended or went back. lists:
     as those of :class:`Text`. removed: names that are no results any more, before ``values`` are taken
     (:func:`take_results`). by_word: metrics whose results by word are among the values, as ``define_metric`` makes
-    them: ``acc`` of ``acc.min`` and ``acc.max``, or of ``acc`` where one word is asked for.
+    them: ``acc`` of ``acc.min`` and ``acc.max``, or of ``acc`` where one word is asked for. so_far: where training went
+    back and definitions ask for results: what the values that count come to, as in :class:`Define`.
     """
 
     values: dict[str, Any]
@@ -208,6 +209,7 @@ class Summary(Record, tag="summary"):
     lists: list[str] = []
     removed: list[str] = []
     by_word: list[str] = []
+    so_far: dict[str, dict[str, Number]] | None = None
 
 
 class Define(Record, tag="define"):

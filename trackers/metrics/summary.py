@@ -201,11 +201,11 @@ class SummaryFold:
         """Take another fold's results that were set or kept: it took the same calls."""
         self._given, self._kept = other._given, other._kept
 
-    def totals(self, name: str) -> dict[str, dict[str, Number]]:
+    def totals(self, name: str, asked: bool = False) -> dict[str, dict[str, Number]]:
         """What a definition's metrics have so far: first, last, min, max, sum and count, by metric; NaN aside.
 
         Args:
-            name: a metric's, or a glob.
+            name: a metric's, or a glob. asked: only of metrics for which a definition asks for results.
         """
         return {
             logged: {"first": fold.first, "last": fold.last, "min": fold.low, "max": fold.high, "sum": fold.total,
@@ -213,6 +213,7 @@ class SummaryFold:
             for logged, fold in self._folds.items()
             if fold is not None and fold.count and fold.first is not None and fold.last is not None
             and (logged in (name, nested(name)) or matches(name, logged))
+            and (not asked or _is_folded(self.definitions.known(logged)))
         }  # fmt: skip
 
     def by_word(self, name: str) -> dict[str, Number] | None:
@@ -265,6 +266,10 @@ class SummaryFold:
             own = [metric, *(name for name in words_of(metric) if name not in others)]
             gone += [name for name in own if name in recorded and name not in now]
         return gone
+
+    def deleted(self) -> list[str]:
+        """The names whose results were deleted and that have no value since."""
+        return [name for name, given in self._given.items() if not given.names]
 
     def _stays(self, name: str) -> bool:
         """Whether a result that was set hasn't been replaced."""

@@ -387,7 +387,7 @@ def take_over(
 
 def results_at(step: int, run: RunDirectory, before: list[records.Summary], time: float) -> list[records.Record]:
     """What stores have to know of results when training goes back to a step: those that were set above it count no
-    more, nor does what was computed of values above it.
+    more, nor does what was computed of values above it; W&B goes on computing from what the values up to it come to.
 
     Args:
         run: with this attempt's start. before: the records of results that counted without it.
@@ -400,21 +400,26 @@ def results_at(step: int, run: RunDirectory, before: list[records.Summary], time
     valid = history.summaries()
     for record in valid:
         records.take_results(has, record, str)
-    if had == {records.plain_name(name): value for name, value in has.items()}:
+    asks = any(define.summary for define in history.defines())
+    if not (had or valid or asks):
         return []
-    computed = history.results()[0]  # by their ``final/`` names, so that W&B takes none of them for one that was set
+    fold = history.fold({})
+    computed = fold.results()  # by their ``final/`` names, so that W&B takes none of them for one that was set
     plain = set(map(records.plain_name, computed))
     has = {name: value for name, value in has.items() if records.plain_name(name) not in plain} | computed
     names = set(map(records.plain_name, has))
     lists = sorted(names.intersection(records.plain_name(name) for record in before for name in record.lists))
     worded = dict.fromkeys(metric for record in valid for metric in record.by_word)
     by_word = [metric for metric in worded if has.keys() & {metric, *words_of(metric)}]
-    return [
+    found: list[records.Record] = [
         records.Summary(
             time=time, step=step, values=has, lists=lists, removed=sorted(had.keys() - has.keys()), by_word=by_word,
-            derived=True,
+            derived=True, so_far=fold.totals("*", asked=True) if asks else None,
         )
     ]  # fmt: skip
+    if deleted := fold.deleted():
+        found.append(records.Summary(time=time, step=step, values={}, removed=deleted))
+    return found
 
 
 def told_anew(info: RunInfo, run: RunDirectory, time: float) -> list[records.Record]:

@@ -18,6 +18,7 @@ import logging
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -127,8 +128,8 @@ class SummaryResults:
         self._publish_axis()
         for name in self._definitions.names():
             self._look_up(name)
-        for name in self._aggregates.totals:
-            self._aggregated(name, *self._look_up(name))
+        for name in self._aggregates.totals:  # a metric takes a glob when it is logged, not when a delivery goes on
+            self._aggregated(name, *self._asked(name))
         self._pending |= {(name,): value for name, value in self._kept.items()}
         self._pending |= {(name,): unname_floats(value) for name, value in state.summary.items()}
 
@@ -168,10 +169,7 @@ class SummaryResults:
         self._definitions.define(record)
         self._known.clear()
         self._step_metrics |= self._definitions.step_metrics()
-        self._aggregates.totals |= {
-            name: {key: value for key, value in totals.items() if totals.get("count") or key in ("first", "last")}
-            for name, totals in record.so_far.items()
-        }
+        self._aggregates.totals |= _counted(record.so_far)
         if not is_glob(record.name):
             self._look_up(record.name)
             self._by_hand -= {record.name, nested(record.name)}
@@ -196,7 +194,7 @@ class SummaryResults:
         self._earlier = None if new else self._earlier
         set_before = self._state.summary
         for name, value in values.items():
-            definition, operations = self._known.get(name) or self._look_up(name, media)
+            definition, operations = self._known.get(name) or self._look_up(name, media, new and seq is not None)
             then = definition if self._earlier is None else self._earlier.of(name) or Definition()
             if then.step_metric and then.step_sync:
                 axes.add(then.step_metric)
@@ -233,6 +231,8 @@ class SummaryResults:
     def take(self, record: Summary) -> None:
         """Take a record of results: those that it takes back, and those that were set."""
         values = self._words_together(listed(record), record.by_word)
+        if record.so_far is not None and record.seq > self._aggregates.seq:
+            self._count_anew(_counted(record.so_far))
         if record.removed and record.seq > self._aggregates.seq:
             self._remove(record)
         self.set(record.seq, values)
@@ -266,10 +266,23 @@ class SummaryResults:
             values[metric] = words
         return values
 
+    def _count_anew(self, totals: dict[str, dict[str, Any]]) -> None:
+        """Go on from what metrics come to at the step that training went back to."""
+        before, self._aggregates.totals = self._aggregates.totals, totals
+        for name in totals:
+            self._aggregated(name, *self._asked(name))
+        for name in before.keys() - totals.keys() - self._by_hand:
+            if self._asked(name)[1] and not self._asked(name)[0].none:
+                self._shown.pop(name, None)
+                self._pending.pop((name,), None)
+                self._removed.add(name)
+
     def _remove(self, record: Summary) -> None:
         """Take back results. Of a metric W&B shows what it has otherwise, where training went back to before the result
         was set; where the script deleted it, nothing until its next value."""
         gone = {named(name) for name in record.removed for named in (plain_name, final_name)}
+        if record.derived:  # else the server's rows were counted again already
+            gone -= {name for name in gone - self._by_hand - self._state.summary.keys() if (name,) in self._pending}
         self._state.summary = {k: v for k, v in self._state.summary.items() if k not in gone}
         self._by_hand -= gone
         for name in gone:
@@ -343,15 +356,22 @@ class SummaryResults:
             base, later = _defined(base, later[: MOST_DEFINES // 2]).state, later[MOST_DEFINES // 2 :]
         self._state.defines = [base, later]
 
-    def _look_up(self, name: str, media: bool = False) -> tuple[Definition, tuple[str, ...]]:
-        """A metric's definition and what is computed for it; W&B is told if that is new."""
-        if self._definitions.takes_glob(name):
+    def _look_up(self, name: str, media: bool = False, logged: bool = True) -> tuple[Definition, tuple[str, ...]]:
+        """A metric's definition and what is computed for it; W&B is told if that is new.
+
+        Args:
+            logged: whether the metric is logged now, by which it takes a glob, not read again from before a definition.
+        """
+        later = self._definitions.takes_glob(name) and not logged
+        if not later and self._definitions.takes_glob(name):
             self._by_hand.discard(name)
-        definition = self._definitions.of(name)
+        definition = None if later else self._definitions.of(name)
         if definition is not None or not (media or name.startswith("_") or name == self.step_name):
             self._publish_definition(name, definition)
-        self._known[name] = self._asked(name)
-        return self._known[name]
+        asked = self._asked(name)
+        if not later:
+            self._known[name] = asked
+        return asked
 
     def _asked(self, name: str) -> tuple[Definition, tuple[str, ...]]:
         """A metric's definition and what is computed for it, though it takes no glob by that."""
@@ -393,6 +413,14 @@ class SummaryResults:
         result = self._aggregates.result(name, operations)
         if result and name not in self._by_hand and name not in self._deleted:
             self._pending[name,] = self._shown[name] = result
+
+
+def _counted(so_far: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What a record says of metrics' values so far; of one without a finite number there is no minimum."""
+    return {
+        name: {key: value for key, value in totals.items() if totals.get("count") or key in ("first", "last")}
+        for name, totals in so_far.items()
+    }
 
 
 def json_text(value: Any) -> str:
@@ -503,8 +531,20 @@ def last_kept(session: WandbSession, step: int) -> int | None:
     return kept_step
 
 
-def count_again(session: WandbSession, results: SummaryResults, last: int, seq: int) -> None:
-    """Compute the aggregates anew from the server's remaining rows, which cover the records up to number ``seq``."""
-    for row in session.rows(0, last):
-        results.observe(None, {name: value for name, value in row.items() if not name.startswith("_")})
+def count_again(
+    session: WandbSession, results: SummaryResults, last: int, seq: int, waiting: Iterable[Mapping[str, Any]]
+) -> None:
+    """Compute the results anew from the server's remaining rows, which cover the records up to number ``seq``.
+
+    Args:
+        waiting: rows with second values of a step that aren't sent. Such rows come behind those of later steps.
+    """
+    newest: dict[str, int] = {}
+    step = -1
+    for row in chain(session.rows(0, last), waiting):
+        found = training_step(row)
+        step = step if found is None else found
+        values = {n: value for n, value in row.items() if not n.startswith("_") and step >= newest.get(n, -1)}
+        newest |= dict.fromkeys(values, step)
+        results.observe(None, values)
     results.observe(seq, {})

@@ -591,7 +591,8 @@ class WandbTracker(WandbPrecheck):
             del self._state.aggregates
         self._reapply(self._results.axes)
         if counted and number is not None:
-            summary.count_again(self._session, self._results, number, record.seq)
+            waiting = [{self._results.step_name: row.step, **row.values} for row in self._rows.behind if not row.media]
+            summary.count_again(self._session, self._results, number, record.seq, waiting)
 
     def _take_other(self, record: Record) -> None:
         try:
