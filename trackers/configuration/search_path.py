@@ -28,7 +28,7 @@ PATH_VARIABLE = "TRACKERS_KCONFIG"
 
 MOST_DEFINITIONS = 50
 """Maximum number of definitions of one option in such files: with each, kconfiglib's conditions become longer."""
-_DEFINITION = re.compile(rb"(?m)^\s*(?:menu)?config\s+(\w+)")
+_DEFINITION = re.compile(rb"(?m)^[ \t]*(?:menu)?config[ \t]+(\w+)")
 MOST_FILES = 200
 """Maximum number of files that a tree which nobody trusts sources, each time counted."""
 MOST_BYTES = 256 * 1024

@@ -66,7 +66,7 @@ _NUMBERED = re.compile(
     r"[A-Za-z]{1,30}[_\-]?\d{1,4}(?:[a-z]{1,2}|[_\-.]\d{1,4})?|\d{1,8}(?:[.\-_:xX/]\d{1,8}){0,6}[A-Za-z]{0,3}"
 )
 """A word with a number, a date, a size: layer12, 2024-01-01, 640x480."""
-_SIGNED = re.compile(r"[A-Za-z0-9][!@#$%^&*?~+][A-Za-z0-9]|[A-Za-z0-9]{3,}[!#$^&*?~]")
+_SIGNED = re.compile(r"[A-Za-z0-9][!@#$%^&*?~+][A-Za-z0-9]|[A-Za-z0-9]{3}[!#$^&*?~]")
 _SAID_OF = ("ed", "ing", "able", "ible", "ally", "tive", "based", "itive", "less", "ful")
 """Ends of words that say something of a password."""
 _MODULES = word_set(
@@ -507,6 +507,8 @@ _SAID = (
 )
 _FRAGMENTS = {
     "NAME": r"(?P<name>[^\W\d][\w.\-]{0,80})",
+    # One that begins where the word does: behind each of its letters it would be looked for anew.
+    "BARE": r"(?<![^\W\d])(?P<name>[^\W\d][\w.\-]{0,80})",
     # Between quotes; one before a letter is part of the text: 'it's'.
     "QUOTED": r"""[a-zA-Z]{0,2}(?P<quote>\\?(?:"{3}|'{3}|["'`]))"""
     r"""(?P<value>(?:(?!(?P=quote)(?:\W|$))(?:\\[^\n]|[^\n\\])){1,4000})(?P=quote)""",
@@ -519,6 +521,7 @@ _FRAGMENTS = {
     "VALUED": r"""["']?(?:(?:[a-z]{1,12}V|[vV]|[pP]arameterV)al(?:ue)?|content)["']?\s{0,4}[:=][ \t]{0,4}""",
     "SAID": _SAID,
 }
+_FRAGMENTS["PHRASE"] = _FRAGMENTS["QUOTED"].replace("{1,4000}", "{1,400}")
 _FRAGMENT = re.compile("~([A-Z]+)~")
 
 
@@ -622,7 +625,7 @@ CONTEXTS = (
         r"\b(?:assert\w{0,40}|\w{0,40}[eE]quals?|compare\w{0,40}|eq)!?\([ ]?~NAME~[ ]?,[ ]?~QUOTED~",
     ), _by_name),
     # "value" == name
-    Context(("==", "!="), _in(r"""~QUOTED~\s{0,8}[=!]==?\s{0,8}~NAME~"""), _of_compared),
+    Context(("==", "!="), _in(r"""~PHRASE~\s{0,8}[=!]==?\s{0,8}~NAME~"""), _of_compared),
     # Your API key: value. The password is "value".
     Context((" ",), _in(
         r"(?<![\w.\-/$])(?P<before>(?:[a-z]{1,20}[ ]){0,2}?)(?P<what>~SAID~)(?![\w/\-])[*`]{0,3}",
@@ -749,15 +752,15 @@ def is_near(name: str, value: str) -> bool:
 BESIDE = (
     # name = { value = "value" }
     Context(("{",), _in(
-        r"""~NAME~["']?\s{0,4}[:=]?\s{0,4}\{\s{0,8}["']?(?:value|default)["']?\s{0,4}[:=]\s{0,4}~QUOTED~""",
+        r"""~BARE~["']?\s{0,4}[:=]?\s{0,4}\{\s{0,8}["']?(?:value|default)["']?\s{0,4}[:=]\s{0,4}~QUOTED~""",
     ), _by_name),
     # --name name --value value
     Context((" -",), _in(
-        r"""~NAME~["']?[ ][^\n]{0,120}?-{1,2}(?:(?:secret|string)-?(?:value|string)|secret|value|val|body|data|b|v)""",
+        r"""~BARE~["']?[ ][^\n]{0,120}?-{1,2}(?:(?:secret|string)-?(?:value|string)|secret|value|val|body|data|b|v)""",
         r"""[ =](?P<quote>["']?)(?P<value>(?<=["'])[^\n"']{1,4000}|[^\s"'\-][^\s"']{2,4000})(?P=quote)""",
     ), _of_other),
     Context(("",), _in(
-        r"""~NAME~\\?(?:["'`\])*}>]|&quot;){0,4}(?:\[\d{0,6}\])?""",
+        r"""~BARE~\\?(?:["'`\])*}>]|&quot;){0,4}(?:\[\d{0,6}\])?""",
         r"""(?:[ ]?\([^()\n]{1,40}\)(?=[ ]?[:=])|[ ]?\{[^{}\n]{0,40}\}(?=[ ]?=)""",
         r"""|[ ](?:for|of)[ ][^\n:="'`]{1,40}(?=:))?""",
         r"(?P<words>(?:[ ][a-z]{2,12}){1,3}(?=[ ]?:[ ]))?",
