@@ -240,7 +240,7 @@ class WandbTracker(WandbPrecheck):
         last_step = self._destination_step()
         self._file_begun = self._session.online
         self._file_ranges = datastore_writer.FileRanges(
-            [] if self._file_begun else state.files or [], self._root(), self._earlier_files()
+            [] if self._file_begun else state.files, self._root(), self._earlier_files()
         )
         if not self._session.online:
             state.files = self._file_ranges.entries
