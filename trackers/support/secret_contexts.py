@@ -143,7 +143,7 @@ def _of_pair(match: re.Match[str]) -> bool:
     """("name", "value"), or name: NAME and value: value, not two names."""
     name, value = match["name"], match["value"]
     called = _CALLED.search(match.string, max(0, match.start() - 90), match.start("name") - 1)
-    shaped = looks_made(value) or _is_mixed(value)
+    shaped = _is_shaped(value)
     if called is not None and not _SETTERS.intersection(split(called[1])) and not shaped:
         return False
     if value.startswith("--") or _is_code(value) or (meaning(value) and (value.islower() or value.isupper())):
@@ -351,7 +351,7 @@ def _of_words(match: re.Match[str]) -> bool:
     if meaning(name) is not Secrecy.PASSWORD or value.lower() in _SENTENCE or not is_secret(name, value):
         return False
     said = name.lower() in ("password", "passwords", "pass", "passphrase", "passcode", "pwd")
-    return (_is_mixed(value) or looks_made(value)) if said else not _is_code(value)
+    return _is_shaped(value) if said else not _is_code(value)
 
 
 def _of_cell(match: re.Match[str]) -> bool:
@@ -373,42 +373,54 @@ def _of_beside(match: re.Match[str]) -> bool:
     name, value, between, quoted = match["name"], match["value"], match["between"].strip(), match["quote"]
     if meaning(name) is Secrecy.NOTHING or not is_secret(name, value):
         return False
-    shaped = looks_made(value) or _is_mixed(value)
     if match["call"]:
-        function = split(match["call"])[-1:]
-        known = not function or function[0] in _WRAPPERS
-        closed = match.string[match.end() :].lstrip("\\\"'`")[:1] == ")"
-        given = known and (shaped or (between != "" and closed))
-        return bool(quoted) and (given or (looks_made(value) and not meaning(value)))
+        return bool(quoted) and _is_wrapped(match, between)
     if is_template(value) or split(value) == split(name.rpartition(".")[2]):
         return False
     if between == "," and not name.isupper() and "." not in name:
         return bool(quoted) and looks_made(value)
     if match["words"]:
-        return shaped and not _is_code(value) and not _ARGUMENT.match(value)
+        return _is_shaped(value) and not _is_code(value) and not _ARGUMENT.match(value)
     if not name.isascii() and between not in ("", ","):
         return True
-    if quoted:
-        compared = between.endswith("==") or between.startswith("!=")
-        strong = between not in ("", ",") and not between.isalpha()
-        if compared and meaning(name) is not Secrecy.PASSWORD:
-            return shaped
-        return shaped or (strong and ("`" not in quoted or not _is_name(value)))
+    if not quoted:
+        return _is_bare_secret(match, between)
+    if meaning(name) is not Secrecy.PASSWORD and (between.endswith("==") or between.startswith("!=")):
+        return _is_shaped(value)
+    return _is_shaped(value) or (not _is_loose(between) and ("`" not in quoted or not _is_name(value)))
+
+
+def _is_wrapped(match: re.Match[str], between: str) -> bool:
+    """Is a function's argument the secret: of one that makes of a text a text, or made by a machine?"""
+    value, function = match["value"], split(match["call"])[-1:]
+    closed = match.string[match.end() :].lstrip("\\\"'`")[:1] == ")"
+    if (not function or function[0] in _WRAPPERS) and ((between != "" and closed) or _is_shaped(value)):
+        return True
+    return looks_made(value) and not meaning(value)
+
+
+def _is_bare_secret(match: re.Match[str], between: str) -> bool:
+    """Is what stands behind a name without quotes its secret, not code, a number, or a sentence that goes on?"""
+    name, value = match["name"], match["value"]
     if _is_code(value) or _is_attribute(name, value, said=False) or _is_type(name, value) or _is_number(name, value):
         return False
-    weak = between in ("", ",") or between.isalpha()
     if _ARGUMENT.match(value) or value[0] in "-/.%":
         return False
     if _NUMBERED.fullmatch(value) and meaning(name) is not Secrecy.PASSWORD:
         return value.isdigit() and len(value) > 7
-    if weak:
+    if _is_loose(between):
         given = not _is_name(value) or (not value.islower() and any(map(str.isdigit, value)))
         return between != "," and looks_made(value) and given
     if between[-1] == ":" and _LAST.match(match.string, match.end()) and not _OF_TOKENS.fullmatch(name):
         return value.lower() not in _SENTENCE and meaning(name) >= Secrecy.SECRET
     if _is_name(value) and value.islower():
         return looks_made(value)
-    return shaped or (value.isdigit() and len(value) > 7)
+    return _is_shaped(value) or (value.isdigit() and len(value) > 7)
+
+
+def _is_loose(between: str) -> bool:
+    """Does nothing but a space, a comma or a word, "password is", join a name and what follows?"""
+    return between in ("", ",") or between.isalpha()
 
 
 def _of_default(match: re.Match[str]) -> bool:
@@ -423,8 +435,13 @@ def _of_other(match: re.Match[str]) -> bool:
 
 def _of_compared(match: re.Match[str]) -> bool:
     """Of a comparison that begins with the value."""
-    shaped = looks_made(match["value"]) or _is_mixed(match["value"])
+    shaped = _is_shaped(match["value"])
     return _by_name(match) and (shaped or meaning(match["name"]) is Secrecy.PASSWORD)
+
+
+def _is_shaped(value: str) -> bool:
+    """Does it look as machines or careful people make secrets?"""
+    return looks_made(value) or _is_mixed(value)
 
 
 def _is_mixed(value: str) -> bool:
