@@ -52,6 +52,25 @@ SHOWN = 120
 _STEPS = {b"iteration ": re.compile(rb"(?<!at )iteration {1,20}(\d{1,18})(?: {0,20}/ {0,20}\d{1,18})? {0,20}\|")}
 
 
+COPY, MORE, ANEW = "copy", "more", "anew"
+"""What a line of a step that was read before is: its copy, more values of the same step, or the step trained again."""
+
+
+class _Seen(NamedTuple):
+    """What was read before a row of training.
+
+    step: the row's. tail, time: of the latest line of that step; None if there was none. before: the newest row of the
+    same writer; newest: its step, -1 if there was none. top: the highest step of this attempt, whoever wrote it.
+    """
+
+    step: int
+    tail: int | None
+    time: float | None
+    before: LogRow | None
+    newest: int
+    top: int
+
+
 class LogStream:
     """Reads one log once.
 
@@ -310,41 +329,11 @@ class LogStream:
         top = self._top()
         began: tuple[Record, ...] = ()
         if step <= newest or known is not None or (self._evidence and newest < 0 and step < top):
-            beside = known_time is not None and row.time is not None and abs(row.time - known_time) < BESIDE_S
-            anew = self._evidence and (step < newest or not row.form.bar)
-            anew = anew or (row.form.lines and (self._evidence or not beside))  # the first of several lines says little
-            if known == row.tail and not anew:
-                self._complete(row)
-                return None
-            if step == newest and not self._evidence and self._join(row, before):
-                return () if row.values else None
-            if beside and not self._evidence and not row.form.bar and not row.program.rounded:
-                self._complete(row)
-                return None
-            if row.form.bar and before is not None and step == newest and not self._evidence:
-                self._replace(row)
-                return None
-            # Training began again from a checkpoint: the same writer says a lower iteration, and other values.
-            late = row.time is not None and row.time < self._attempt_began
-            # After a restart a process or a pod has another name, and a smaller world another last rank.
-            said = self._evidence and self._resumed is not None and self._resumed < step
-            if row.time is None:
-                renamed = newest < 0 and step < top and (known is None or (said and known != row.tail))
-            else:  # of the newest step another rank writes its line a moment later
-                renamed = newest < 0 and row.time > self._latest + BESIDE_S * (step == top) > 0
-                renamed = renamed and (step < top or (step == top and said))
-            if (step >= newest and not renamed and not (step == newest and self._again(row, before))) or late:
-                if step == newest and row.program.rounded:
-                    return ()
-                self._complete(row)
-                self._note_other(row, before)
-                return None
-            if self._again(row, before) or renamed:
-                began = self._begin_attempt(row, max(newest, top))
-            else:
-                self.account.unexplained(newest, step, self.lines.number)
-                self._copies.clear()
-                self._newest.clear()
+            seen = _Seen(step, known, known_time, before, newest, top)
+            said = self._said_again(row, seen)
+            if said != ANEW:
+                return () if said == MORE else None
+            began = self._go_back(row, seen)
         elif self.attempt == 0 or self._goes_on(step):
             began = self._begin_attempt(row, newest)
         self._copies.put(key, (row.tail, row.time))
@@ -354,6 +343,62 @@ class LogStream:
             self._ended = ""
         self._latest = row.time if row.time is not None else self._latest
         return began
+
+    def _said_again(self, row: LogRow, seen: _Seen) -> str:
+        """What a line is whose step, or a later one, was read before: a COPY, MORE of the same step, or that step ANEW.
+
+        What a copy has and the row at hand lacks is added to that.
+        """
+        newest = seen.step == seen.newest
+        beside = seen.time is not None and row.time is not None and abs(row.time - seen.time) < BESIDE_S
+        anew = self._evidence and (seen.step < seen.newest or not row.form.bar)
+        anew = anew or (row.form.lines and (self._evidence or not beside))  # the first of several lines says little
+        if seen.tail == row.tail and not anew:
+            self._complete(row)
+            return COPY
+        if not self._evidence:
+            if newest and self._join(row, seen.before):
+                return MORE if row.values else COPY
+            if beside and not row.form.bar and not row.program.rounded:
+                self._complete(row)
+                return COPY
+            if newest and row.form.bar and seen.before is not None:
+                self._replace(row)
+                return COPY
+        if self._is_anew(row, seen):
+            return ANEW
+        if newest and row.program.rounded:
+            return MORE
+        self._complete(row)
+        self._note_other(row, seen.before)
+        return COPY
+
+    def _is_anew(self, row: LogRow, seen: _Seen) -> bool:
+        """Whether training began again from a checkpoint: the same writer says a lower iteration, and other values."""
+        anew = seen.step < seen.newest or self._is_renamed(row, seen)
+        anew = anew or (seen.step == seen.newest and self._again(row, seen.before))
+        late = row.time is not None and row.time < self._attempt_began
+        return anew and not late
+
+    def _is_renamed(self, row: LogRow, seen: _Seen) -> bool:
+        """Whether a writer that is new may be an earlier one: after a restart a process or a pod has another name, and
+        a smaller world another last rank."""
+        if seen.newest >= 0:
+            return False
+        said = self._evidence and self._resumed is not None and self._resumed < seen.step
+        if row.time is None:
+            return seen.step < seen.top and (seen.tail is None or (said and seen.tail != row.tail))
+        is_top = seen.step == seen.top  # of the newest step another rank writes its line a moment later
+        return row.time > self._latest + BESIDE_S * is_top > 0 and (seen.step < seen.top or (is_top and said))
+
+    def _go_back(self, row: LogRow, seen: _Seen) -> tuple[Record, ...]:
+        """Begin an attempt with a step that is trained again, if anything but the step says so; else it is noted."""
+        if self._again(row, seen.before) or self._is_renamed(row, seen):
+            return self._begin_attempt(row, max(seen.newest, seen.top))
+        self.account.unexplained(seen.newest, seen.step, self.lines.number)
+        self._copies.clear()
+        self._newest.clear()
+        return ()
 
     def _top(self) -> int:
         """The highest step of this attempt, whoever wrote it; -1 before its first row."""
