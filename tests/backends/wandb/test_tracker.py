@@ -756,8 +756,8 @@ def test_stop_button_asks_the_run_to_stop(server: WandbServer, tmp_path: Path) -
     server.store.stopped.add(ID)
     run.write(records[:10])
     path = tmp_path / "run" / run_requests.FILE
-    wait_for(path.exists, why="the client asks every 15 s")
-    (asked,) = run_requests.read(tmp_path / "run")
+    asks = "the client asks every 15 s"
+    (asked,) = wait_for(lambda: path.exists() and run_requests.read(tmp_path / "run"), why=asks)
     assert (asked.stop, asked.by) == (True, "W&B's Stop button")
     run.write(records)
     run.close(Status("stopped", 0, reason=str(asked)))
