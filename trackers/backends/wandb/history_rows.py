@@ -258,6 +258,7 @@ class HistoryRows:
         destination: the rows that the destination has already of the records that are delivered again.
         begin: the restart point from which they are delivered again; it stays the newest while any may still match.
         comparison: gets the values that the destination has otherwise; None: nothing is compared.
+        ended: the training step of the destination's last row; None: it isn't known, or has none.
     """
 
     def __init__(
@@ -267,6 +268,7 @@ class HistoryRows:
         destination: DestinationRows | None = None,
         begin: RestartPoint | None = None,
         comparison: HistoryComparison | None = None,
+        ended: int | None = None,
     ) -> None:
         self._emit = emit
         self.comparison = comparison
@@ -278,7 +280,7 @@ class HistoryRows:
         self._waiting: list[tuple[Metrics | Text | Media, dict[str, Any]]] = []
         self._held: list[tuple[int, int]] = []
         self._step: int | None = None
-        self._ended: int | None = None
+        self._ended = ended
         self._step_begin, self._before = 0, last
         self._seen: dict[str, Any] = {}
         self._again: list[HistoryRow] = []
@@ -334,7 +336,7 @@ class HistoryRows:
 
     def _has_row(self, step: int) -> bool:
         """Whether the current step is this one, or the row before a pause or an attempt's start is of it."""
-        return step == self._step or (self._step is None and step in (self._ended, self.last))
+        return step == self._step or (self._step is None and step == self._ended)
 
     def _add_again(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
         """Add values of names that the current step has had already."""

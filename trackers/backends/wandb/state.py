@@ -72,6 +72,8 @@ class WandbState:
     # From where records are sent again after a restart.
     marks = Kept["list[list[int]]"](list)
     """Restart points: the number of a record, the last row's ``_step`` by then, that of the first row to compare."""
+    row = Kept["list[int] | None"](_none)
+    """``_step`` and training step of the last row that was sent; None before it."""
     filed = Kept["list[int]"](lambda: [0, -1])
     """The newest restart point whose rows were read back from an offline file, which may be gone by now."""
     files = Kept["list[list[Any]] | None"](_none)

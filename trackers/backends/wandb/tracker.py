@@ -276,6 +276,7 @@ class WandbTracker(WandbPrecheck):
             DestinationRows(self._destination_rows(point.first, last_step)),
             point,
             self.comparison,
+            state.row[1] if state.row and state.row[0] == last_step else None,
         )
         self._samples = SampleSender(self._run, self._held_events)
         self._open_file = datastore_writer.GrowingFile(self._session.file)
@@ -579,7 +580,7 @@ class WandbTracker(WandbPrecheck):
         if number is None:
             self._rows = HistoryRows(self._send, last, before.destination, before.restart, self.comparison)
         else:
-            self._rows = HistoryRows(self._send, last)
+            self._rows = HistoryRows(self._send, last, ended=step if number == step else None)
         self._rows.take_over(before, math.inf if number is None else step)
         self._sent_step = self._confirmed_step = last
         self._advanced_at = self._changed_at = client.monotonic()
@@ -643,6 +644,8 @@ class WandbTracker(WandbPrecheck):
         except Exception as error:
             client.raise_translated(error)
         self._sent_step = max(self._sent_step, row.number)
+        if not row.held and row.step is not None:
+            self._state.row = [row.number, row.step]
         if not row.held and row.number <= self._state.careful:
             self._await_row(row)
         if row.media:
