@@ -17,6 +17,7 @@ from tests.ui.support import Site, command, site, until
 from trackers.editing import delivering, trash
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import observe
+from trackers.object_storage import addresses
 from trackers.support import run_requests
 from trackers.training import stopping
 from trackers.ui import deeds
@@ -125,6 +126,18 @@ def test_run_that_goes_on_is_asked_to_stop(monkeypatch: pytest.MonkeyPatch) -> N
     status = observe(RunDirectory(Path(run.dir)))
     assert status.name == "stopped"
     assert "(the page): the loss rises" in status.reason
+
+
+@pytest.mark.parametrize("what", ["edit", "undo", "stop", "remove"])
+def test_copy_of_a_stores_run_is_left(what: str) -> None:
+    """What is done to a copy reaches nobody: it is refused, as the commands refuse it, and the copy stays."""
+    Path("runs", addresses.COPY_MARKER).touch()
+    with site(runs=2) as found:
+        key = found.key("r0")
+        _, said = post(found, what, {"runs": [key], "add": ["a"]} if what == "edit" else {"runs": [key]})
+    assert said["done"] == {}
+    assert "is a copy of a store's run, and can't be changed" in said["problems"][0]
+    assert identity("r0").tags == []
 
 
 REFUSED = [

@@ -52,8 +52,8 @@ def ui(
 ) -> None:
     """Show runs in a browser, live: table, curves, configuration, media, messages. Ctrl-C ends it.
 
-    Runs can be renamed, tagged, grouped, noted and deleted there, each with an undo, unless --read-only is given or
-    another --host: what `trackers edit` and `trackers rm` do.
+    Runs can be renamed, tagged, grouped, noted and deleted there, each with an undo, and stopped, unless --read-only is
+    given or another --host: what `trackers edit`, `trackers rm` and `trackers stop` do.
 
     --export writes a page to share: results, curves, settings and media, as files that a browser opens from a folder,
     an object store or a static host.

@@ -80,7 +80,9 @@ def _each(catalogue: Catalogue, deed: Deed, do: Callable[[RunDirectory], Any]) -
         try:
             if directory is None:
                 raise UsageError(f"{catalogue.row(key).source} is no run of trackers: change it where it is")
-            done[key] = do(RunDirectory(directory))
+            run = RunDirectory(directory)
+            edits.need_editable(run, what="changed")
+            done[key] = do(run)
         except (TrackersError, OSError) as error:
             problems.append(str(error))
     return {"done": done, "problems": problems}
