@@ -268,7 +268,7 @@ $(VENV)/.installed-core: pyproject.toml
 	$(call install,-e .)
 
 $(VENV)/.installed-demo: pyproject.toml $(wildcard constraints/*.txt)
-	$(call install,-e '.[all]' scikit-learn)
+	$(call install,-e '.[built-in]' scikit-learn)
 
 $(VENV)/.installed-dev: pyproject.toml $(wildcard constraints/*.txt)
 	$(call install,-e '.[dev]')

@@ -91,7 +91,7 @@ LONG = (
     "faults/test_near_side.py", "relay/test_relay.py", "plotting/test_presets.py", "backends/session/test_runs.py",
     "as_wandb/test_framework_loggers.py", "relay/test_agent.py", "readers/test_wandb_reader.py",
     "backends/test_lost_stores.py", "ui/test_page.py", "as_wandb/test_replacement.py", "ui/test_served.py",
-    "e2e/test_benchmarks.py", "backends/wandb/test_tracker.py", "sweeps/test_run.py", "backends/mlflow/test_traces.py",
+    "e2e/test_benchmarks.py", "backends/wandb/test_tracker.py", "backends/mlflow/test_traces.py",
 )  # fmt: skip
 """Files whose tests take half a minute or more, the longest first."""
 

@@ -38,7 +38,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("editing",),
     ("testing",),
     ("plugged",),
-    ("instruments", "inspection", "plotting", "retention", "copying", "sweeps", "rerunning"),
+    ("instruments", "inspection", "plotting", "retention", "copying", "rerunning"),
     ("artifacts",),
     ("analysis",),
     ("readers",),

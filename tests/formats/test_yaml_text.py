@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from trackers.errors import UsageError
 from trackers.formats.yaml_text import EXPANDED, load_yaml, yaml_text
 from trackers.inspection.config import read_yaml
-from trackers.sweeps.space import of_file
 from trackers.training.wandb_arguments import read_config
 
 JSON = st.recursive(
@@ -44,7 +43,7 @@ def test_aliases_that_stand_for_too_much_are_refused(levels: int, tmp_path: Path
         load_yaml(text)
     path = tmp_path / "file.yaml"
     path.write_text(text)
-    for read in (of_file, read_config, read_yaml):
+    for read in (read_config, read_yaml):
         with pytest.raises(UsageError, match="aliases stand for more than"):
             read(path)
 

@@ -33,7 +33,6 @@ from trackers.cli import (
     setup,
     spans,
     stop,
-    sweep,
     sync,
     tables,
     ui,
@@ -42,7 +41,7 @@ from trackers.cli import (
 
 COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
     ("Runs", (runs.ls, runs.show, logs.logs, ui.ui, watch.watch, sync.sync, editing.edit, editing.rm, stop.stop,
-              sweep.run, rerun.rerun)),
+              rerun.rerun)),
     ("Sources", (runs.keys, files.files, files.get, spans.spans, sync.copy, gpu.gpu_report)),
     ("Analysis", (analysis.compare, plot.plot, analysis.report, analysis.best, analysis.diff, analysis.argv,
                   analysis.sql, analysis.bench_export)),

@@ -41,6 +41,7 @@ OURS: dict[str, Own] = {
     "lake": Own(frozenset({"tracker", "source"}), commands=("lake",)),
     "mcp": Own(commands=("mcp", "skill")),
     "neptune": Own(frozenset({"source"})),
+    "sweeps": Own(commands=("run",)),
     "swanlab": Own(frozenset({"tracker", "source", "copies"}), ("SWANLAB_LOG_DIR",)),
 }
 """What we keep in distributions of their own (plugins/), by the extra of ours that names it. Known without them, so

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trackers_sweeps.command import ALL_VALUES, MACROS, arguments, check, tree
 
 from trackers.errors import UsageError
-from trackers.sweeps.command import ALL_VALUES, MACROS, arguments, check, tree
 
 
 def test_words_of_a_command() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import UsageError, did_you_mean, examples
-from trackers.sweeps.space import Point
+from trackers_sweeps.space import Point
 
 _NAME = r"[^\W\d][\w./-]*"
 _VARIABLE = re.compile(r"\$\{envvar:([A-Za-z0-9_]*)\}")

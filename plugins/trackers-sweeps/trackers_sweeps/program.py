@@ -26,10 +26,10 @@ from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory, folders, is_run, run_paths
 from trackers.journal.status import last_status, observe
 from trackers.support import confined, machines, processes
-from trackers.sweeps.command import arguments, text_of, tree
-from trackers.sweeps.gpus import VARIABLES
-from trackers.sweeps.ledger import Ledger, PointOutcome, command_text
-from trackers.sweeps.plan import SweepPlan, Task
+from trackers_sweeps.command import arguments, text_of, tree
+from trackers_sweeps.gpus import VARIABLES
+from trackers_sweeps.ledger import Ledger, PointOutcome, command_text
+from trackers_sweeps.plan import SweepPlan, Task
 
 ASK_S = 30.0
 """Time that a program has to end after Ctrl-C, in seconds, before it is killed."""

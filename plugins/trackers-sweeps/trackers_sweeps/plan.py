@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from trackers.errors import UsageError
-from trackers.sweeps import command as of_command
-from trackers.sweeps import space
-from trackers.sweeps.command import text_of
-from trackers.sweeps.gpus import gpus
-from trackers.sweeps.ledger import LONGEST, file_name_part
-from trackers.sweeps.space import Point, Space
+from trackers_sweeps import command as of_command
+from trackers_sweeps import space
+from trackers_sweeps.command import text_of
+from trackers_sweeps.gpus import gpus
+from trackers_sweeps.ledger import LONGEST, file_name_part
+from trackers_sweeps.space import Point, Space
 
 
 class Task(msgspec.Struct):
@@ -61,9 +61,9 @@ class SweepWords(msgspec.Struct, frozen=True, kw_only=True):
 class SweepPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is trained, and how.
 
-    name: the runs' group. command: see :func:`trackers.sweeps.command.arguments`. devices: of each run at a time, see
-    :func:`trackers.sweeps.gpus.gpus`. environment: more variables for the programs. nested: see
-    :func:`trackers.sweeps.command.tree`. of_file: the parameters are those of a W&B sweep, which ``wandb.config`` has.
+    name: the runs' group. command: see :func:`trackers_sweeps.command.arguments`. devices: of each run at a time, see
+    :func:`trackers_sweeps.gpus.gpus`. environment: more variables for the programs. nested: see
+    :func:`trackers_sweeps.command.tree`. of_file: the parameters are those of a W&B sweep, which ``wandb.config`` has.
     metric, mode: what the results are sorted by. remarks: what isn't as it was asked for.
     """
 

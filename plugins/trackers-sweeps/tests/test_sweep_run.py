@@ -12,13 +12,13 @@ from typing import Any
 
 import psutil
 import pytest
+from trackers_sweeps import program
+from trackers_sweeps.plan import SweepPlan, tasks
 
 from tests import forked
 from tests.helpers import wait_for
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.journal.status import last_status
-from trackers.sweeps import program
-from trackers.sweeps.plan import SweepPlan, tasks
 
 TRAIN = """
 import argparse, os, sys, time, trackers

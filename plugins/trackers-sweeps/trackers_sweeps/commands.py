@@ -1,4 +1,4 @@
-"""The command that trains many runs: run."""
+"""``trackers run``: many runs of one program trained."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from trackers.cli.common import AsJson, RunsDir, print_table, printable
 from trackers.cli.roots import named_store, runs_root
 
 if TYPE_CHECKING:
-    from trackers.sweeps.plan import SweepPlan
-    from trackers.sweeps.program import Sweep
+    from trackers_sweeps.plan import SweepPlan
+    from trackers_sweeps.program import Sweep
+
+app = typer.Typer()
 
 
+@app.command()
 def run(
     command: Annotated[
         list[str] | None,
@@ -70,8 +73,8 @@ def run(
     Example: trackers run --grid lr=0.1,0.01 --seeds 4 -- python train.py
     """
     from trackers.errors import UsageError
-    from trackers.sweeps.plan import SweepWords, planned
-    from trackers.sweeps.program import Sweep
+    from trackers_sweeps.plan import SweepWords, planned
+    from trackers_sweeps.program import Sweep
 
     plan = planned(
         SweepWords(
@@ -120,7 +123,7 @@ def _display() -> Iterator[Callable[[str, int, int], None]]:
 
 def _print_results(trained: Sweep, plan: SweepPlan, root: Path, as_json: bool) -> None:
     from trackers.analysis.tables import TextTable
-    from trackers.sweeps.program import results, table
+    from trackers_sweeps.program import results, table
 
     chosen, ranked = results(trained.directories(), root, trained.tasks, plan.metric, plan.mode, _say)
     if as_json:

@@ -12,11 +12,11 @@ from statistics import NormalDist
 from typing import Any
 
 import pytest
+from trackers_sweeps.command import arguments
+from trackers_sweeps.plan import name_of, tasks
+from trackers_sweeps.space import Draw, Space, of_file, of_words
 
 from trackers.errors import UsageError
-from trackers.sweeps.command import arguments
-from trackers.sweeps.plan import name_of, tasks
-from trackers.sweeps.space import Draw, Space, of_file, of_words
 
 
 def of_text(text: str, name: str = "sweep.yaml", count: int = 0) -> tuple[Space, list[str]]:

@@ -12,14 +12,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from trackers_sweeps import program
+from trackers_sweeps.ledger import Ledger, PointOutcome
+from trackers_sweeps.plan import SweepPlan, tasks
+from trackers_sweeps.program import Sweep, _Program
 
 from tests.helpers import wait_for
 from trackers.errors import TrackersError
 from trackers.support import machines, processes
-from trackers.sweeps import program
-from trackers.sweeps.ledger import Ledger, PointOutcome
-from trackers.sweeps.plan import SweepPlan, tasks
-from trackers.sweeps.program import Sweep, _Program
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="workers are forked here")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from trackers_sweeps import gpus as module
+from trackers_sweeps.gpus import gpus
 
 from trackers.errors import UsageError
-from trackers.sweeps import gpus as module
-from trackers.sweeps.gpus import gpus
 
 
 @pytest.fixture(autouse=True)

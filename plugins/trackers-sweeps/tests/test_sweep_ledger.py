@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from trackers_sweeps import ledger as module
+from trackers_sweeps.ledger import Ledger, PointOutcome
 
 from trackers.errors import UsageError
 from trackers.journal import lease
 from trackers.journal.lease import Holder, read_holder
-from trackers.sweeps import ledger as module
-from trackers.sweeps.ledger import Ledger, PointOutcome
 
 
 @pytest.fixture(autouse=True)
