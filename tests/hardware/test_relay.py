@@ -25,7 +25,7 @@ from trackers.analysis.run_list import overview
 from trackers.journal.run_directory import RunDirectory, StreamName, find_runs
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamReader
-from trackers.records import Finish, Metrics, Record, Start, Summary
+from trackers.records import Environment, Finish, Metrics, Record, Start, Summary
 from trackers.relay.parts import part
 from trackers.relay.sampling import child as sampler_module
 from trackers.relay.sampling.child import SamplerProcess
@@ -256,6 +256,27 @@ def test_sampling_can_be_switched_off(run: RunDirectory, monkeypatch: pytest.Mon
         beside.sampler.poll()
     assert beside.processes() == []
     assert beside.sampler.end()
+
+
+@pytest.mark.parametrize("gpus", [True, False])
+def test_run_that_ends_before_the_sampler_is_due_has_its_gpus(
+    gpus: bool, run: RunDirectory, drivers: Drivers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the kernel has GPUs, the sampler is started at the end to describe them; it samples nothing any more."""
+    drivers.set(count=2)
+    device = tmp_path / "nvidiactl"
+    if gpus:
+        device.touch()
+    monkeypatch.setattr(sampler_module, "NVIDIA_DEVICE", device)
+    monkeypatch.setattr(sampler_module, "FIRST_S", 3600.0)
+    monkeypatch.setattr(sampler_module, "BEGINS_S", 3600.0)
+    beside = Beside(run, monkeypatch, drivers.environment("new"))
+    beside.sampler.close()
+    assert beside.said == []
+    found = sampler_records(run) if gpus else []
+    assert [type(record) for record in found] == ([Start, Environment] if gpus else [])
+    if gpus:
+        assert [gpu["vendor"] for gpu in found[-1].values["gpus"].values()] == ["nvidia"] * 2
 
 
 @pytest.mark.parametrize("comes", [True, False])

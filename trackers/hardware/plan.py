@@ -21,7 +21,7 @@ class SamplingPlan(msgspec.Struct, kw_only=True):
     up. co2_g_per_kwh: 0 for unknown. beat_fd: where it is told that all is well, and that a reading begins; -1 for
     nowhere. ahead_s, within_s: of this machine's clock before the main node's, and by how much that may be wrong;
     within_s None where it isn't known. steps: a file with the newest step, where the main rank's stream isn't on this
-    machine.
+    machine. late: training had ended before: GPUs and machine are described, and nothing is sampled.
     """
 
     attempt: int = 1
@@ -38,6 +38,7 @@ class SamplingPlan(msgspec.Struct, kw_only=True):
     ahead_s: float = 0.0
     within_s: float | None = None
     steps: str = ""
+    late: bool = False
 
 
 def planned(options: Mapping[str, Any], plan: SamplingPlan) -> SamplingPlan:

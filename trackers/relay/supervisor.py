@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from trackers import records
+from trackers.hardware import host
 from trackers.journal import helper_process, live_files, span_table, status, trust
 from trackers.journal.attempts import results_of_killed
 from trackers.journal.run_directory import RunDirectory, StreamName
@@ -110,6 +111,7 @@ class Supervisor:
             run, self.info, self._attempt, say, pid=watch[0] if watch else 0, nice=nice, sampler=shared,
             own_session=watch is None,
         )  # fmt: skip
+        self._number = int(beside.entry().get("node", 0))
         self.deliveries = Deliveries(beside, trackers, attempt=self._attempt if self._may_yield else 0, turns=turns)
         self.parts: list[RelayPart] = parts_of(beside) if watch is not None and owner else []
         self._ended_at = 0.0
@@ -148,7 +150,7 @@ class Supervisor:
         if self._node is None:
             return
         if is_new:
-            values = self._gather()
+            values = self._gather() | {"machines": {f"node{self._number}": host.properties(str(self.run.path))}}
             if self.info.option("TRACKER_PRIVATE", True):
                 keep_patch(values, self.run, self._attempt)
             self._node.write(records.encode(Environment(time=time.time(), values=values)))

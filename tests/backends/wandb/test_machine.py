@@ -106,10 +106,12 @@ def test_environment_says_what_the_own_client_says(drivers: Drivers, tmp_path: P
 
 
 def test_environment_of_a_run_that_goes_on_is_that_of_its_newest_machine(server: WandbServer, tmp_path: Path) -> None:
-    """Each GPU is told once, though each session tells them; a second attempt elsewhere has its own."""
+    """Each GPU is told once, though each session tells them and the relay told of the machine before; a second attempt
+    elsewhere has its own."""
     run = driver(tmp_path, host="elsewhere", attempts=[{"number": 1}])
     rows = metrics((0, {"loss": 1.0}))
-    first = [*rows, Environment(time=T0, seq=7, id="a", values=DESCRIBED)]
+    relay = Environment(time=T0, seq=6, id="relay", values={"machines": {"node0": MACHINE}})
+    first = [*rows, relay, Environment(time=T0, seq=7, id="a", values=DESCRIBED)]
     for _ in range(2):
         run.open()
         run.write(first)

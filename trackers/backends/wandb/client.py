@@ -368,7 +368,7 @@ class WandbSession:
     """A run opened with ``wandb.init``. ``run`` is wandb's own object.
 
     ``ignores_refused_config``: whether it is no error that the server refuses the client's changes of the
-    configuration. ``described``: whether the machine was told.
+    configuration. ``described``: whether the machine was told with its GPUs.
     """
 
     def __init__(
@@ -450,7 +450,7 @@ class WandbSession:
         adds those of a second time to the first ones."""
         record = private_names.machine_record(machine, each=not self.described)
         private_names.interface(self.run).publish_environment(record)
-        self.described = True
+        self.described = bool(machine.get("gpus"))
 
     def stop_clock(self) -> None:
         """Have the client's own running time stand still, and its agent rest: training has ended."""

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from trackers.hardware.gpus.detect import AMD_DEVICE, NVIDIA_DEVICE
 from trackers.hardware.plan import BEAT, READING, SamplingPlan, planned
 from trackers.journal import helper_process
 from trackers.journal.messages import Messages
@@ -108,7 +109,8 @@ def _has_ended(run: RunDirectory, stream: Path, attempt: int) -> bool:
 
 
 AFTER_S = 1.0
-"""Delay of the sampler's start after the relay's, in seconds, so that very short runs don't start it."""
+"""Delay of the sampler's start after the relay's, in seconds: a shorter run starts it at its end, and only where
+there are GPUs to be told of."""
 HANG_S = 30.0
 """Time without a sample, beyond the sampling interval, that means a hung driver, in seconds; a reset takes less."""
 END_S = 2.0
@@ -148,7 +150,7 @@ class SamplerProcess(RelayPart):
         self._helper.due_at = time.monotonic() + AFTER_S
         self._pipe = self._far_end = -1
         self._heard_at = 0.0
-        self._is_reading = False
+        self._is_reading = self._started = False
         self._has_begun = self._has_sampled = self._is_shared = False
         self._done = False
         self._ended = False
@@ -203,6 +205,9 @@ class SamplerProcess(RelayPart):
     def end(self) -> bool:
         """Have it write its last interval. True once that is done, or not waited for any longer."""
         now = time.monotonic()
+        if not self._over and not self._started and (NVIDIA_DEVICE.exists() or AMD_DEVICE.exists()):
+            self._plan.late = True
+            self._begin(now)
         if self._over or self._helper.process is None:
             self._over = True
             return self._others_are_done(now)
@@ -252,6 +257,7 @@ class SamplerProcess(RelayPart):
             self.wait(0.05)
 
     def _begin(self, now: float) -> None:
+        self._started = True
         self._pipe, self._far_end = os.pipe()
         os.set_blocking(self._pipe, False)
         os.set_blocking(self._far_end, False)

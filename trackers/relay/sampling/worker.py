@@ -146,9 +146,9 @@ class Samples:
             self._sampling.take()
 
     def finish(self) -> None:
-        """Write the last interval."""
+        """Write the last interval; there is none where training had ended before."""
         finish = find_finish(self._rank)
-        if self._sampling is not None:
+        if self._sampling is not None and not self.plan.late:
             self._sampling.finish(finish.time if finish is not None else None)
 
     def close(self) -> None:
