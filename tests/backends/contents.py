@@ -173,6 +173,7 @@ STORES: Mapping[str, Callable[[RunInfo], Any]] = {
     "wandb": Wandb, "mlflow": Mlflow, "tensorboard": Tensorboard, "trackio": Trackio, "json": Json, "csv": Csv,
 }  # fmt: skip
 NONE = Cell("–")
+TOKENS = "gen_ai.usage.input_tokens"
 BOX = b"\xff\x00\x00"
 
 TABLE: Mapping[str, Mapping[str, Cell]] = {
@@ -246,6 +247,22 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
         "trackio": Cell("as above", lambda s: s.config["final/verdict"] == "good"),
         "json": Cell("`summary`", lambda s: s.log["summary"]["verdict"] == "good"),
         "csv": Cell("`summary.csv`", lambda s: s.results["verdict"] == "good"),
+    },
+    "energy, tokens of spans (results that nobody asked for)": {
+        "wandb": Cell("hidden in the summary, `_trackers`", lambda s: s.summary[f"_trackers.final/{TOKENS}"] == 40),
+        "mlflow": Cell(
+            "Artifacts, `summary.json`",
+            lambda s: f"final/{TOKENS}" not in s.metrics and f'"final/{TOKENS}": 40' in s.text("summary.json"),
+        ),
+        "tensorboard": Cell(
+            "Text, card `trackers/run`", lambda s: f"final/{TOKENS}" not in s.hparams and TOKENS in s.card
+        ),
+        "trackio": Cell(
+            "Runs, `trackers/…`",
+            lambda s: (s.config[f"trackers/{TOKENS}"], f"final/{TOKENS}" in s.config) == (40, False),
+        ),
+        "json": Cell("`summary`", lambda s: s.log["summary"][TOKENS] == 40),
+        "csv": Cell("`summary.csv`", lambda s: s.results[TOKENS] == "40"),
     },
     "texts": {
         "wandb": Cell("Charts, as text", lambda s: s.row["story"] == "once **upon**"),

@@ -68,6 +68,7 @@ model.add_dir("model")
 run.log_artifact(model)
 with run.span("answer", kind="llm", inputs="Which leaf?") as span:
     span.outputs = "oak"
+    span.set({"gen_ai.usage.input_tokens": 40})
 run.alert("Loss is low", "0.25")
 run.log({"final/accuracy": 0.9})
 run.summary["verdict"] = "good"

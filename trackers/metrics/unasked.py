@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+APART = "_trackers"
+"""Where W&B's summary has them: it shows no name that begins with an underscore."""
+
 _UNASKED = re.compile(r"final/(energy/(node\d+/)?(total_kwh|source|per_step_j)|gen_ai\.usage\.(input|output)_tokens)")
 
 

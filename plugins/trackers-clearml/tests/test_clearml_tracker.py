@@ -91,12 +91,13 @@ def test_requests_have_a_bounded_number_of_events(tmp_path: Path) -> None:
     assert [len(request) for request in requests(tmp_path / "long")] == [1] * 5
 
 
-def test_not_finite_results_are_properties(tmp_path: Path) -> None:
-    """ClearML's scalars are finite: the properties of the task have other results by their names."""
-    driver(tmp_path).deliver(stream([Summary(time=T0, values={"loss": float("inf"), "word": "x", "best": 0.5})]))
+def test_not_finite_and_unasked_results_are_properties(tmp_path: Path) -> None:
+    """ClearML's scalars are finite: the properties of the task have other results, and energy, by their names."""
+    results = {"loss": float("inf"), "word": "x", "best": 0.5, "energy/total_kwh": 2.5}
+    driver(tmp_path).deliver(stream([Summary(time=T0, values=results)]))
     properties = json.loads(archive(tmp_path)["task.json"])["hyperparams"]["properties"]
     assert {name: entry["value"] for name, entry in properties.items() if name.startswith("final/")} == {
-        "final/loss": "Infinity", "final/word": "x",
+        "final/loss": "Infinity", "final/word": "x", "final/energy/total_kwh": "2.5",
     }  # fmt: skip
     assert values(tmp_path) == [("best", events.SUMMARY_STEP, 0.5)]
 

@@ -20,6 +20,7 @@ import msgspec
 from trackers.backends.shared.append_file import READ_BYTES, file_name, unavailable
 from trackers.backends.shared.archive import ArchiveTracker, CommittedState, ending
 from trackers.formats import vendor_system_names
+from trackers.metrics.unasked import is_unasked
 from trackers.records import (
     SUMMARY_PREFIX,
     SYSTEM_PREFIX,
@@ -215,7 +216,7 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
         at = status.time or self._info.created
         for name, value in self._committed.results.items():
             number = unnamed_float(value)
-            if isinstance(number, (int, float)) and math.isfinite(number):
+            if _is_single_value(name, number):
                 fields = events.scalar((events.SUMMARY, plain_name(name)), events.SUMMARY_STEP, number)
                 yield events.event(events.SCALAR, self._key, at, fields)
         if status.name != "finished":
@@ -232,7 +233,7 @@ class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
         properties |= {"job_type": self._info.job_type} if self._info.job_type else {}
         for name, value in state.results.items():
             number = unnamed_float(value)
-            if not (isinstance(number, (int, float)) and math.isfinite(number)):
+            if not _is_single_value(name, number):
                 properties[name] = name_floats(value)
         parts = {name: values for name, values in (("config", config), ("environment", environment)) if values}
         script = {
@@ -275,6 +276,11 @@ def _requests(items: Iterator[dict[str, Any]]) -> Iterator[bytes]:
         size += len(text)
     if waiting:
         yield f"[{', '.join(waiting)}]\n".encode()
+
+
+def _is_single_value(name: str, result: Any) -> bool:
+    """Whether a result is one of ClearML's single values, which are finite; others are properties of the task."""
+    return isinstance(result, (int, float)) and math.isfinite(result) and not is_unasked(name)
 
 
 def _encoded(line: Line) -> bytes:

@@ -76,6 +76,14 @@ def test_run_that_goes_on_after_its_end_has_one_archive(tmp_path: Path) -> None:
     assert damaged.startswith(str(path))
 
 
+def test_energy_is_no_metric(tmp_path: Path) -> None:
+    """It stands among Comet's other values: nobody asked for it as a result. The reader of the archive has it."""
+    run = driver(tmp_path)
+    run.deliver(stream([Summary(time=T0, values={"best": 0.5, "energy/total_kwh": 2.5})]))
+    assert values(tmp_path) == [("final/best", None, 0.5)]
+    assert read_comet(run.info).summary == {"final/best": 0.5, "final/energy/total_kwh": 2.5}
+
+
 def test_directory_elsewhere_holds_files_too(tmp_path: Path) -> None:
     """An archive holds media and the files of artifacts, under the types that Comet has for them."""
     info = run_info(tmp_path / "run", options={"COMET_OFFLINE_DIRECTORY": str(tmp_path / "comet")})

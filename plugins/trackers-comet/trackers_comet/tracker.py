@@ -15,6 +15,7 @@ import msgspec
 
 from trackers.backends.shared.archive import KEY_CHARS, ArchiveTracker, CommittedState, ending
 from trackers.formats import vendor_system_names
+from trackers.metrics.unasked import is_unasked
 from trackers.records import (
     SUMMARY_PREFIX,
     SYSTEM_PREFIX,
@@ -168,8 +169,10 @@ class CometTracker(CometPrecheck, ArchiveTracker):
         others["trackers/status"] = status.name
         for name, value in draft.results.items():
             number = unnamed_float(value)
-            if isinstance(number, (int, float)):
+            if isinstance(number, (int, float)) and not is_unasked(name):
                 yield messages.metric(name, number, None, at, draft)
+            elif isinstance(value, (int, float)):
+                others[name] = value
             else:
                 others[name] = value if isinstance(value, str) else messages.as_text(value)
         for key, other in others.items():

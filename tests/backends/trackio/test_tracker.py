@@ -646,7 +646,9 @@ def test_results_are_a_report_once_the_run_has_ended(info: RunInfo) -> None:
     reader, (source,) = registry.open_source("trackio:digits")
     found = list(reader.read(source))
     assert not [record for record in found if isinstance(record, Text)]
-    assert [record.values["final/accuracy"] for record in found if isinstance(record, Summary)] == [0.5]
+    results = [record.values for record in found if isinstance(record, Summary)]
+    assert results == [{"final/accuracy": 0.5, "final/energy/total_kwh": 1.0}]
+    assert config().keys() & {"final/energy/total_kwh", "trackers/energy/total_kwh"} == {"trackers/energy/total_kwh"}
 
 
 def test_pictures_of_one_record_are_in_order(info: RunInfo) -> None:

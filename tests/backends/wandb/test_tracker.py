@@ -33,6 +33,7 @@ from trackers.backends.wandb import client, private_names
 from trackers.backends.wandb import tracker as backend
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.errors import Rejected, Unavailable
+from trackers.readers import registry
 from trackers.records import (
     Alert,
     ArtifactFile,
@@ -90,6 +91,25 @@ def test_online_holds_the_whole_run(server: WandbServer, tmp_path: Path) -> None
     assert (held.state, held.exit_code) == ("finished", 0)
     assert run.state["url"] == f"{server.url}/someone/digits/runs/{ID}"
     assert run.state["native_id"] == ID
+
+
+def test_results_that_nobody_asked_for_stand_beside_none_of_the_scripts(server: WandbServer, tmp_path: Path) -> None:
+    """Energy and tokens lie where W&B shows nothing; readers have them, and going back takes them back."""
+    begun = [Metrics(step=step, time=T0 + step, values={"loss": 1.0}) for step in range(3)]
+    totals = {"energy/total_kwh": 1.0, "gen_ai.usage.input_tokens": 3, "accuracy": 0.5}
+    run = driver(tmp_path)
+    run.deliver(stream([*begun, Summary(time=T0 + 3, values=totals)]))
+    held = server.runs[ID].summary
+    assert held["_trackers"] == {"energy/total_kwh": 1.0, "gen_ai.usage.input_tokens": 3}
+    assert held["accuracy"] == 0.5
+    assert not totals.keys() - {"accuracy"} & held.keys()
+    reader, (source,) = registry.open_source(f"wandb:someone/digits/{ID}")
+    results = {name: value for record in reader.read(source) if isinstance(record, Summary)
+               for name, value in record.values.items()}  # fmt: skip
+    assert totals.items() <= results.items()
+    gone = Summary(time=T0 + 4, values={}, removed=["energy/total_kwh"], derived=True)
+    run.deliver(stream([*begun, Summary(time=T0 + 3, values=totals), gone]))
+    assert server.runs[ID].summary["_trackers"] == {"gen_ai.usage.input_tokens": 3}
 
 
 @pytest.mark.parametrize(("own", "asked", "stored"), [

@@ -66,6 +66,7 @@ from trackers.records import (
     final_name,
     merge,
     name_floats,
+    plain_name,
     take_results,
 )
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
@@ -569,7 +570,8 @@ class TrackioTracker(TrackioPrecheck):
         state, about = self._state, self._state["about"]
         # Trackio refuses keys that begin with "_", as its own do.
         config = {f"_{key}" if key.startswith("_") else key: value for key, value in state["config"].items()}
-        config.update(state["final"])
+        # What nobody asked for stands with what is ours.
+        config.update({f"trackers/{plain_name(n)}" if is_unasked(n) else n: v for n, v in state["final"].items()})
         config["trackers/status"] = state["status"]
         if state.get("exit_code") is not None:
             config["trackers/exit_code"] = state["exit_code"]

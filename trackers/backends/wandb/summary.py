@@ -30,6 +30,7 @@ from trackers.backends.wandb.state import WandbState
 from trackers.errors import DeliveryError, Rejected
 from trackers.metrics.definitions import NO_SUMMARY, Definition, Definitions, is_glob, nested
 from trackers.metrics.summary import words_of
+from trackers.metrics.unasked import APART, is_unasked
 from trackers.records import (
     Define,
     Summary,
@@ -131,7 +132,7 @@ class SummaryResults:
         for name in self._aggregates.totals:  # a metric takes a glob when it is logged, not when a delivery goes on
             self._aggregated(name, *self._asked(name))
         self._pending |= {(name,): value for name, value in self._kept.items()}
-        self._pending |= {(name,): unname_floats(value) for name, value in state.summary.items()}
+        self._pending |= {_place(name): unname_floats(value) for name, value in state.summary.items()}
 
     def _publish_axis(self) -> None:
         self._publish_definition(self.step_name, Definition(hidden=True))
@@ -251,7 +252,7 @@ class SummaryResults:
         self._by_hand.update(values)
         for name, value in values.items():
             self._kept.pop(name, None)
-            self._pending[name,] = self._shown[name] = unname_floats(value)
+            self._pending[_place(name)] = self._shown[name] = unname_floats(value)
         if self._state.kept:
             self._state.kept = name_floats(dict(self._kept))
 
@@ -288,13 +289,13 @@ class SummaryResults:
         for name in gone:
             self._kept.pop(name, None)
             self._shown.pop(name, None)
-            self._pending.pop((name,), None)
+            self._pending.pop(_place(name), None)
             self._with_row.discard(name)
             if record.derived and name in self._aggregates.totals:
                 self._aggregated(name, *self._asked(name))
             elif record.derived and name in self._logged:
                 self._pending[name,] = self._shown[name] = self._logged[name]
-        self._removed |= {name for name in gone if (name,) not in self._pending}
+        self._removed |= {name for name in gone if _place(name) not in self._pending}
         self._mark_deleted(self._deleted | self._removed if not record.derived else self._deleted - gone)
 
     def _mark_deleted(self, names: frozenset[str]) -> None:
@@ -329,8 +330,11 @@ class SummaryResults:
         if runtime_s is not None:
             self._pending["_wandb", "runtime"] = runtime_s
         summary = protocol.SummaryRecord()
-        for name in self._removed - {path[0] for path in self._pending}:
-            summary.remove.add(key=name)
+        for path in {_place(name) for name in self._removed} - self._pending.keys():
+            if len(path) == 1:
+                summary.remove.add(key=path[0])
+            else:
+                summary.remove.add(nested_key=path)
         self._removed = set()
         for path, value in self._pending.items():
             if len(path) == 1:
@@ -413,6 +417,11 @@ class SummaryResults:
         result = self._aggregates.result(name, operations)
         if result and name not in self._by_hand and name not in self._deleted:
             self._pending[name,] = self._shown[name] = result
+
+
+def _place(name: str) -> Path:
+    """Where a result that was set lies: one that nobody asked for stands beside no result of the script."""
+    return (APART, name) if is_unasked(final_name(name)) else (name,)
 
 
 def _counted(so_far: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -20,6 +20,7 @@ from typing import Any
 
 from trackers.errors import Damaged, NotFound, Unavailable, UsageError, examples
 from trackers.formats import foreign_sqlite, trackio_traces, vendor_system_names
+from trackers.metrics.unasked import is_unasked
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.helpers import merged
@@ -330,8 +331,11 @@ def _sorted(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dic
     results: dict[str, Any] = {}
     own: dict[str, Any] = {}
     for key, value in config.items():
+        ours = SUMMARY_PREFIX + key.removeprefix(OWN)
         if key.startswith(SUMMARY_PREFIX):
             results[key] = unnamed_float(value)
+        elif key.startswith(OWN) and is_unasked(ours):
+            results[ours] = unnamed_float(value)
         elif key.startswith("__"):
             values[key[1:]] = value
         elif key.startswith(("_", OWN)):

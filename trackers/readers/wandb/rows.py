@@ -17,6 +17,7 @@ from typing import Any
 from trackers.errors import UNDECODABLE
 from trackers.formats import vendor_system_names
 from trackers.metrics.summary import SUMMARIES
+from trackers.metrics.unasked import APART
 from trackers.records import (
     FLOAT_NAMES,
     SYSTEM_PREFIX,
@@ -152,6 +153,9 @@ class Decoder:
         """The summary's results: what isn't merely the last value of a curve."""
         values: dict[str, Any] = {}
         lists: list[str] = []
+        unasked = summary.get(APART)
+        if self.ours and isinstance(unasked, dict):
+            summary = {**{name: value for name, value in summary.items() if name != APART}, **unasked}
         for name, value in summary.items():
             if name in RESERVED:
                 continue
