@@ -38,7 +38,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("editing",),
     ("testing",),
     ("plugged",),
-    ("instruments", "inspection", "plotting", "retention", "copying", "rerunning"),
+    ("instruments", "inspection", "plotting", "retention", "copying"),
     ("artifacts",),
     ("analysis",),
     ("readers",),

@@ -14,7 +14,7 @@ import pytest
 
 import trackers
 from tests.helpers import T0, begun_run, run_info, stream, wait_for
-from tests.rerunning.support import record, repository
+from tests.provenance.support import record, repository
 from trackers.backends.console.tracker import ConsoleTracker
 from trackers.configuration.declaration import Declaration
 from trackers.configuration.kconfig import Tree

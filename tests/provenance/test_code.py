@@ -17,7 +17,7 @@ import pytest
 from tests import ROOT, forked
 from tests.faults.disks import fill, free, small_disk
 from tests.helpers import run_info, wait_for
-from tests.rerunning.support import git, record, repository
+from tests.provenance.support import git, record, repository
 from trackers.errors import Damaged
 from trackers.journal import helper_process
 from trackers.journal.run_directory import RunDirectory, run_paths

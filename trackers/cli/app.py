@@ -27,7 +27,6 @@ from trackers.cli import (
     plot,
     plugin_commands,
     programs,
-    rerun,
     retention,
     runs,
     setup,
@@ -40,8 +39,7 @@ from trackers.cli import (
 )
 
 COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
-    ("Runs", (runs.ls, runs.show, logs.logs, ui.ui, watch.watch, sync.sync, editing.edit, editing.rm, stop.stop,
-              rerun.rerun)),
+    ("Runs", (runs.ls, runs.show, logs.logs, ui.ui, watch.watch, sync.sync, editing.edit, editing.rm, stop.stop)),
     ("Sources", (runs.keys, files.files, files.get, spans.spans, sync.copy, gpu.gpu_report)),
     ("Analysis", (analysis.compare, plot.plot, analysis.report, analysis.best, analysis.diff, analysis.argv,
                   analysis.sql, analysis.bench_export)),

@@ -20,8 +20,8 @@ from trackers.provenance import packages, repository
 from trackers.provenance.data import Digests
 from trackers.provenance.manifest import DELETED, IMPORTED, Manifest, SourceFile
 from trackers.provenance.paths import ENDING, is_below
-from trackers.rerunning.lock import Lock, differences, lock
 from trackers.support.redaction import MASK
+from trackers_rerun.lock import Lock, differences, lock
 
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _ENTRY = re.compile(r"[A-Za-z_][\w.]{0,200}:[A-Za-z_][\w.]{0,200}")

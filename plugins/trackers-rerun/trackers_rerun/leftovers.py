@@ -15,7 +15,7 @@ import msgspec
 
 from trackers.errors import UsageError
 from trackers.provenance.paths import is_below
-from trackers.rerunning.restore import CODE, cache, git
+from trackers_rerun.restore import CODE, cache, git
 
 KINDS = ("reruns", "environments")
 GIT_FILE_BYTES = 10_000

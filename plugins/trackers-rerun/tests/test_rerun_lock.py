@@ -8,13 +8,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from trackers_rerun import environment
+from trackers_rerun.lock import Lock, differences, lock
+from trackers_rerun.plan import Python, RerunPlan
 
 from trackers.errors import UsageError
 from trackers.provenance.manifest import Manifest
 from trackers.provenance.packages import Origin
-from trackers.rerunning import environment
-from trackers.rerunning.lock import Lock, differences, lock
-from trackers.rerunning.plan import Python, RerunPlan
 
 COMMIT = "a" * 40
 NAMES = ("numpy", "torch", "git", "wheel", "copy", "own", "edit", "away", "hub", "loose")

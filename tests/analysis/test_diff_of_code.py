@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.rerunning.support import PROGRAM, record, repository
+from tests.provenance.support import PROGRAM, record, repository
 from trackers.analysis.diff import shortened
 from trackers.cli.app import app
 from trackers.provenance import manifest

@@ -13,8 +13,8 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.provenance import repository
 from trackers.provenance.manifest import DELETED, Archive, SourceFile
 from trackers.provenance.snapshot import masked
-from trackers.rerunning.plan import RerunPlan
 from trackers.support import confined
+from trackers_rerun.plan import RerunPlan
 
 CODE, WORK = "code", "work"
 """Folders: the restored files; the working directory of a run whose own wasn't part of them."""

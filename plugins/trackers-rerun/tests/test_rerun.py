@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trackers_rerun import leftovers, restore
 from typer.testing import CliRunner, Result
 
 from tests import ROOT
 from tests.analysis.support import said_in_one_line
-from tests.rerunning.support import PROGRAM, git, record, repository
+from tests.provenance.support import PROGRAM, git, record, repository
 from trackers.cli.app import app
 from trackers.errors import UsageError
 from trackers.provenance import manifest
-from trackers.rerunning import leftovers, restore
 
 
 def run_cli(*arguments: str) -> Result:
@@ -218,6 +218,18 @@ def test_program_of_no_file_is_said_to_be_that(
     record(tmp_path, program="<python>")
     said = said_in_one_line(["rerun", "one", "--no-start"], capsys, monkeypatch)[1]
     assert "no code in its record: it was started in a console, from standard input" in said
+
+
+def test_cells_of_a_notebook_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They can't be started again; what ran is there to be read."""
+    monkeypatch.chdir(tmp_path)
+    run = record(tmp_path, program="<notebook>")
+    (run.path / "notebook-1.py").write_text("# %% [1]\nrun.finish()\n")
+    said = said_in_one_line(["rerun", "one", "--dry-run"], capsys, monkeypatch)[1]
+    assert "the cells that ran are in" in said
+    assert "notebook-1.py" in said
 
 
 def test_run_without_a_record_says_so(
@@ -489,7 +501,7 @@ def test_clean_removes_what_reruns_left(work: Path, tmp_path: Path, monkeypatch:
 def test_directory_of_a_rerun_is_held_by_its_program(work: Path, tmp_path: Path) -> None:
     """Also where the command that started it is gone."""
     (work / "train.py").write_text(
-        "import os\nfrom pathlib import Path\nfrom trackers.rerunning import leftovers\n"
+        "import os\nfrom pathlib import Path\nfrom trackers_rerun import leftovers\n"
         "assert [one.used for one in leftovers.leftovers()] == [True]\n"
         "places = [os.path.realpath(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd')]\n"
         "assert os.path.realpath('..') in places\n"

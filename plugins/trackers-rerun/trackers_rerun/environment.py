@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trackers.errors import UsageError
-from trackers.rerunning.plan import RerunPlan
-from trackers.rerunning.restore import cache
+from trackers_rerun.plan import RerunPlan
+from trackers_rerun.restore import cache
 
 WHOLE = "trackers-lock.txt"
 """A file of an environment that is complete: its requirements."""

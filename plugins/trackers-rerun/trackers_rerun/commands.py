@@ -1,4 +1,4 @@
-"""The command that runs a run again: rerun."""
+"""``trackers rerun``: a run is run again."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from trackers.cli.common import AsJson, RunsDir, printable
 from trackers.cli.roots import runs_root
 
 if TYPE_CHECKING:
-    from trackers.rerunning.plan import RerunPlan
+    from trackers_rerun.plan import RerunPlan
+
+app = typer.Typer()
 
 
+@app.command()
 def rerun(
     run: Annotated[
         str,
@@ -82,9 +85,9 @@ def rerun(
     from trackers.errors import UsageError
     from trackers.journal.naming import find_run
     from trackers.provenance.manifest import await_record
-    from trackers.rerunning import environment, leftovers, restore
-    from trackers.rerunning.lock import lock
-    from trackers.rerunning.plan import RerunOptions, plan
+    from trackers_rerun import environment, leftovers, restore
+    from trackers_rerun.lock import lock
+    from trackers_rerun.plan import RerunOptions, plan
 
     if clean and (run or arguments):
         raise UsageError("--clean goes without a run: it removes what is left of all")
@@ -138,8 +141,8 @@ def rerun(
 def _started(planned: RerunPlan, target: Path, python: str) -> tuple[list[str], dict[str, str], str]:
     """The command, the variables beside this process's own, and the working directory."""
     from trackers.provenance.paths import RERUN_OF, is_below
-    from trackers.rerunning import restore
-    from trackers.rerunning.plan import command_words, python_path
+    from trackers_rerun import restore
+    from trackers_rerun.plan import command_words, python_path
 
     manifest = planned.manifest
     code = str(target / restore.CODE)
@@ -159,7 +162,7 @@ def _started(planned: RerunPlan, target: Path, python: str) -> tuple[list[str], 
 def _clean(yes: bool, as_json: bool) -> NoReturn:
     """Remove what reruns left, or say what would go."""
     from trackers.analysis.tables import format_size
-    from trackers.rerunning import leftovers
+    from trackers_rerun import leftovers
 
     entries, left = [], False
     for leftover in leftovers.leftovers():
@@ -221,7 +224,7 @@ def _command_line(command: list[str], variables: dict[str, str], cwd: str) -> st
 
 def _print_plan(planned: RerunPlan, into: Path | None, as_json: bool) -> None:
     from trackers.errors import examples
-    from trackers.rerunning import environment, restore
+    from trackers_rerun import environment, restore
 
     manifest = planned.manifest
     target = restore.directory_for(manifest.run, into)
