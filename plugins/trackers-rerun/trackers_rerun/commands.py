@@ -154,6 +154,7 @@ def _started(planned: RerunPlan, target: Path, python: str) -> tuple[list[str], 
     for path in planned.lock.beside if planned.python.how == "new" else []:
         paths += [os.path.join(path, "src"), path] if os.path.isdir(os.path.join(path, "src")) else [path]
     variables = {**planned.variables, RERUN_OF: f"{manifest.run}.{manifest.attempt}"}
+    paths += [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]  # by --set
     if paths:
         variables["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     return command_words(planned, code, python, str(target)), variables, cwd
