@@ -33,7 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("frameworks",),
     ("as_wandb",),
-    ("training", "watching"),
+    ("training",),
     ("ui",),
     ("editing",),
     ("testing",),

@@ -53,7 +53,7 @@ def test_usage_is_what_one_types(words: tuple[str, ...]) -> None:
 def test_choices_are_shown() -> None:
     """An option that takes some words only names them where its value stands."""
     for words, choices in {
-        ("plot",): "step|time|tokens", ("watch",): "step|time", ("sql",): "duckdb|spark",
+        ("plot",): "step|time|tokens", ("sql",): "duckdb|spark",
         ("compare",): "table|markdown|csv|latex|json",
     }.items():  # fmt: skip
         assert choices in shown(*words, columns=160)

@@ -110,7 +110,7 @@ def test_commands_of_many_runs_take_projects_patterns_and_conditions(words: list
 
 
 @pytest.mark.parametrize("option", ["--keys", "--metrics"])
-@pytest.mark.parametrize("command", ["compare", "plot", "watch"])
+@pytest.mark.parametrize("command", ["compare", "plot"])
 def test_metrics_are_chosen_by_the_same_options(command: str, option: str) -> None:
     """Whichever of the two names somebody knows from another command."""
     done = run_cli(command, "digits", option, "val_*")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.analysis.support import said_in_one_line, write_run
 
-NAMED = ("show", "keys", "compare", "report", "plot", "best", "logs", "tables", "files", "sql", "watch", "sync", "ls")
+NAMED = ("show", "keys", "compare", "report", "plot", "best", "logs", "tables", "files", "sql", "sync", "ls")
 """Commands that take runs, with what else each needs."""
 MORE = {"best": ["--metric", "loss"], "plot": ["--keys", "loss"], "sql": ["select 1"]}
 

@@ -35,11 +35,10 @@ from trackers.cli import (
     sync,
     tables,
     ui,
-    watch,
 )
 
 COMMANDS: tuple[tuple[str, tuple[Callable[..., Any], ...]], ...] = (
-    ("Runs", (runs.ls, runs.show, logs.logs, ui.ui, watch.watch, sync.sync, editing.edit, editing.rm, stop.stop)),
+    ("Runs", (runs.ls, runs.show, logs.logs, ui.ui, sync.sync, editing.edit, editing.rm, stop.stop)),
     ("Sources", (runs.keys, files.files, files.get, spans.spans, sync.copy, gpu.gpu_report)),
     ("Analysis", (analysis.compare, plot.plot, analysis.report, analysis.best, analysis.diff, analysis.argv,
                   analysis.sql, analysis.bench_export)),

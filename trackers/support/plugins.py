@@ -44,6 +44,7 @@ OURS: dict[str, Own] = {
     "rerun": Own(commands=("rerun",)),
     "sweeps": Own(commands=("run",)),
     "swanlab": Own(frozenset({"tracker", "source", "copies"}), ("SWANLAB_LOG_DIR",)),
+    "watch": Own(commands=("watch",)),
 }
 """What we keep in distributions of their own (plugins/), by the extra of ours that names it. Known without them, so
 that messages say what to install."""

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from textual.widgets import OptionList
+from trackers_watch.app import HELP, WatchApp, about
+from trackers_watch.looking import ViewOptions
+from watch_support import catalogue, page, press, screen, sweep, until
 
 from tests.analysis.support import write_run
-from tests.watching.support import catalogue, page, press, screen, sweep, until
 from trackers.training.run import Run
-from trackers.watching.app import HELP, WatchApp, about
-from trackers.watching.looking import ViewOptions
 
 SCREENS = Path(__file__).parent / "screens"
 

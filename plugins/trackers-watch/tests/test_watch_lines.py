@@ -9,15 +9,15 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from trackers_watch.commands import watch
+from trackers_watch.lines import write
+from trackers_watch.looking import ViewOptions
+from watch_support import catalogue, sweep
 
 from tests.analysis.support import said_in_one_line
-from tests.watching.support import catalogue, sweep
 from trackers.cli import main
-from trackers.cli.watch import watch
 from trackers.errors import MissingPackage
 from trackers.training.run import Run
-from trackers.watching.lines import write
-from trackers.watching.looking import ViewOptions
 
 
 def test_line_for_each_run_then_for_changes_until_the_end(run: Run) -> None:

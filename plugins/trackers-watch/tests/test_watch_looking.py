@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trackers_watch import looking
+from trackers_watch.looking import RunWatcher, ViewOptions, ViewState, delivery, line, machine_lines, table
+from watch_support import GPU, catalogue, sweep
 
 from tests.analysis.support import T0, write_run
-from tests.watching.support import GPU, catalogue, sweep
 from trackers.errors import UsageError
 from trackers.training.run import Run
 from trackers.ui.table import Row
-from trackers.watching import looking
-from trackers.watching.looking import RunWatcher, ViewOptions, ViewState, delivery, line, machine_lines, table
 
 
 def ids(found: ViewState) -> list[str]:

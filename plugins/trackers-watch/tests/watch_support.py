@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from textual.app import App
 from textual.pilot import Pilot
+from trackers_watch import looking
+from trackers_watch.app import WatchApp
+from trackers_watch.looking import ViewOptions
 
 from tests.analysis.support import T0, write_run
 from trackers.ui.catalogue import Catalogue
-from trackers.watching import looking
-from trackers.watching.app import WatchApp
-from trackers.watching.looking import ViewOptions
 
 GPU = {"gpu/compute_util_avg": 95.0, "gpu/memory_used_total_gb": 71.2, "gpu/memory_total_gb": 80.0,
        "gpu/power_total_w": 412.0, "gpu/temp_max_c": 61.0, "system.cpu": 34.0, "system.memory_percent": 41.0,

@@ -1,4 +1,4 @@
-"""The terminal's page of ``trackers watch``, by Textual: it draws what :mod:`trackers.watching.looking` finds."""
+"""The terminal's page of ``trackers watch``, by Textual: it draws what :mod:`trackers_watch.looking` finds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trackers.errors import TrackersError
 from trackers.plotting import braille
 from trackers.ui import answers
 from trackers.ui.catalogue import Catalogue
-from trackers.watching.looking import AXES, WEIGHTS, RunWatcher, ViewOptions, ViewState, table
+from trackers_watch.looking import AXES, WEIGHTS, RunWatcher, ViewOptions, ViewState, table
 
 PERIOD_S = 1.0
 """Between two looks at the runs."""

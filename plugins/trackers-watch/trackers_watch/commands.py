@@ -15,7 +15,10 @@ from trackers.cli.roots import runs_root
 
 AXES = {"step": "step", "time": "relative"}
 
+app = typer.Typer()
 
+
+@app.command()
 def watch(
     sources: Annotated[
         list[str] | None,
@@ -60,7 +63,7 @@ def watch(
     from trackers.errors import UsageError
     from trackers.support.optional import need
     from trackers.ui.catalogue import Catalogue
-    from trackers.watching.looking import ViewOptions
+    from trackers_watch.looking import ViewOptions
 
     if x not in AXES:
         raise UsageError(f"--x {x!r} isn't known: {', '.join(AXES)}")
@@ -74,12 +77,12 @@ def watch(
     catalogue.open()
     try:
         if on_screen:
-            from trackers.watching.app import WatchApp
+            from trackers_watch.app import WatchApp
 
             WatchApp(catalogue, options, named=bool(sources)).run()
         else:
             from trackers.journal.naming import none_in
-            from trackers.watching.lines import write
+            from trackers_watch.lines import write
 
             write(catalogue, options, sys.stdout, interval, named=bool(sources), pause=time.sleep,
                   none=none_in(runs_root(directory)))  # fmt: skip

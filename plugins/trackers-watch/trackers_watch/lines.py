@@ -8,7 +8,7 @@ from typing import TextIO
 from trackers.errors import NotFound
 from trackers.support.progress import PlainLines
 from trackers.ui.catalogue import Catalogue
-from trackers.watching.looking import RunWatcher, ViewOptions, line
+from trackers_watch.looking import RunWatcher, ViewOptions, line
 
 VALUES = 3
 """Maximum number of metrics in a line, unless some were asked for."""
