@@ -144,4 +144,59 @@ LOOK_ALIKES = {
         "[20251215 23:50:14][rank-0/8][DEBUG]    [------projection.py:374] :   Rank 00 bubble: 2414.51 ms "
         "(ratio=7.58%), activation_peak=144.74 GB\n"
     ),
+    "stanza": (
+        "2026-08-01 10:00:00 INFO: Finished STEP 20/50000, loss = 2.512345 (0.123 sec/batch), lr: 0.003000\n"
+        "2026-08-01 10:00:09 INFO: step 40: train_loss = 2.462345, dev_score = 0.5123\n"
+    ),
+    "allennlp": (
+        "accuracy: 0.5125, batch_loss: 0.6512, loss: 0.6712 ||:  50%|#####     | 50/100 [00:05<00:05,  9.50it/s]"
+        "\n"
+        "accuracy: 0.6125, batch_loss: 0.5512, loss: 0.6012 ||: 100%|##########| 100/100 [00:10<00:00,  9.50it/s]"
+        "\n"
+    ),
+    "clu": (
+        "I0801 10:00:10.123456 140000 logging_writer.py:48] [100] accuracy=0.512500, loss=1.612500, steps_per_sec"
+        "=12.500000\n"
+        "I0801 10:00:21.123456 140000 train.py:250] epoch:  1, train_loss: 0.2500, train_accuracy: 92.50\n"
+    ),
+    "docker": (
+        "     ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 899.7/899.7 MB 12.3 MB/s eta 0:00:00\n"
+        "Step 5/12 : RUN pip install -r requirements.txt\n"
+        " => [stage-1 3/7] COPY . /app                                            0.2s\n"
+    ),
+    "table-of-numbers": (
+        "| epoch |   loss   |   err    |  time   |\n"
+        "|     1 |  0.51234 |  0.12345 |   12.50 |\n"
+        "|     2 |  0.41234 |  0.11345 |   12.40 |\n"
+    ),
+    "darknet": (
+        " 1: 815.123456, 815.123456 avg loss, 0.000000 rate, 6.512345 seconds, 64 images, 9.123456 hours left\n"
+    ),
+    "lerobot": (
+        "INFO 2026-08-01 10:00:00 ts/train.py:232 step:200 smpl:2K ep:5 epch:0.12 loss:0.512 grdn:5.123 lr:1.0e-0"
+        "5 updt_s:0.123\n"
+        "INFO 2026-08-01 10:00:30 ts/train.py:232 step:400 smpl:3K ep:10 epch:0.24 loss:0.412 grdn:4.123 lr:1.0e-"
+        "05 updt_s:0.121\n"
+    ),
+    "xtuner": (
+        "[XTuner][RANK 0][2026-08-01 10:00:00][INFO] Epoch 1 Step 1/100 data_time: 0.1234 lr: 0.000020 time: 4.12"
+        "34 loss: 2.512 grad_norm: 1.234 max_memory: 60.12 GB tgs: 7945.1\n"
+    ),
+    "own-iteration": (
+        "iteration    5/   10 | loss: 0.5 | acc: 0.7\n"
+        "iteration    6/   10 | loss: 0.4 | acc: 0.8\n"
+        "episode 5/10 | reward: 0.5\n"
+    ),
+    "own-completed": (
+        "completed step: 5, loss: 0.5\ncompleted step: 6, loss: 0.4\neval metrics after step: 6, loss=0.5\n"
+    ),
+    "own-step": (
+        "Step 5 | 1.2s | Loss 0.5 | Acc 0.7\nStep 6 | 1.2s | Loss 0.4 | Acc 0.7\nStep 10 | Validation loss: 0.5\n"
+    ),
+    "own-step-of": ("Step 10/20 | Training loss: 0.5\nStep 10/100, Loss: 0.5\nStep 20/100, Loss: 0.4\n"),
+    "own-step-epoch": (
+        "step 10 | epoch 0 | loss 2.5 | acc 0.5\n"
+        "step 20 | epoch 0 | my loss is 2.4\n"
+        "[val] step 10 | epoch 0 | loss 2.5\n"
+    ),
 }

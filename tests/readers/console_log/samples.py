@@ -203,7 +203,7 @@ SAMPLES: dict[str, Sample] = {
             3: {"epoch": 1, "optimizer_step": 1, "train_loss": 10.25, "last_val_loss": 10.25,
                 "perf/iter_ms": 300.25, "val_loss": 10.125, "val_perplexity": 24959.145},
         },
-        "LitGPT", release="0.4",
+        "LitGPT", release="0.4", status="finished",
     ),
     "olmo-core": Sample(
         {

@@ -90,7 +90,11 @@ def test_lines_of_other_programs_are_refused(text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-SAME = {"trainer-4": ("dict-other", "evaldict"), "trainer-5": ("dict-other", "evaldict"), "lightning": ("tqdmepoch",)}
+SAME = {
+    "trainer-4": ("dict-other", "evaldict"), "trainer-5": ("dict-other", "evaldict"), "lightning": ("tqdmepoch",),
+    "maxtext-2026": ("own-completed",), "nanochat": ("own-step-of",), "accelerate": ("own-step-of",),
+    "prime-rl": ("own-step",), "prime-rl-sft": ("own-step",), "automodel": ("own-step-epoch",),
+}  # fmt: skip
 """Whose lines are of a program's very form: with other keys, and without a logger."""
 
 
@@ -107,6 +111,12 @@ def test_lines_of_other_programs_add_no_values(name: str) -> None:
         assert {step: str(values) for step, values in found.items()} == {
             step: str(values) for step, values in rows(whole).items()
         } or ("not understood" in note and note != noted), text
+
+
+def test_row_before_its_programs_sign_is_read() -> None:
+    """Accelerate says its speed behind some steps only: the rows before that aren't another program's."""
+    records, note = read("Step 1/20, Loss: 2.5000\nStep 2/20, Loss: 2.2500 | Average tokens/s: 3072.00\n")
+    assert (rows(records)[1], note) == ({"train_loss": 2.5}, "")
 
 
 def test_every_program_has_a_sample() -> None:

@@ -159,6 +159,16 @@ def test_second_line_of_a_step_with_other_values_is_said() -> None:
     assert read(iters(0, 10) + iters(10, 20))[1] == ""
 
 
+def test_row_of_a_process_that_took_anothers_place_is_said() -> None:
+    """Ray's new worker says a step again, and nothing tells that training began again: the note names its line."""
+    line = "(TaskRunner pid={}) step:2 - actor/lr:1e-06 - critic/score/mean:{}\n"
+    records, note = read(line.format(4711, 0.25) + line.format(5711, 0.5))
+    assert rows(records)[2]["critic/score/mean"] == 0.25
+    assert note.startswith("1 lines say other values of a step")
+    assert "at line 2" in note
+    assert read(line.format(4711, 0.25) + line.format(5711, 0.25))[1] == ""
+
+
 def test_bar_of_an_evaluation_counts_at_its_end() -> None:
     """Keras' `evaluate` draws such bars: what they say on the way are no values of their own; two of them are two."""
     bar = "{0}/{1} ━━━━━━━━━━━━━━━━━━━━ 0s 10ms/step - loss: {2:.4f}"

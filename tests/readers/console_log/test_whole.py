@@ -215,6 +215,16 @@ def test_rows_of_two_programs_are_both_read(first: str, second: str, seed: int) 
                 assert value in told, (name, step, key)
 
 
+def test_fields_of_a_row_that_is_damaged_are_no_other_rows() -> None:
+    """OLMo's values stand on lines behind the step: where that can't be read, they aren't another row's."""
+    head = "2026-08-01 10:00:00.000\thost:0\tolmo_core.train\tINFO\t"
+    text = f"{head}[step=10/100,epoch=1]\n    train/CE loss=2.5\n{head}Finished lm evals in 3.0 seconds. Metrics:\n"
+    text += f"    c4/PPL=14.5\n{head}[step=1#/100,epoch=1]\n    train/CE loss=9.5\n"
+    records, note = read(text)
+    assert rows(records) == {10: {"epoch": 1, "train_loss": 2.5, "eval/c4/PPL": 14.5}}
+    assert note.startswith("read 2 of 3 rows; 1 not understood, first at line 5")
+
+
 @pytest.mark.parametrize("name", SAMPLES)
 def test_log_with_other_line_ends_is_read_as_usual(name: str) -> None:
     """A log that went through Windows says the same."""

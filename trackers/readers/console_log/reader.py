@@ -22,7 +22,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -98,7 +98,7 @@ class LogStream:
         self._limits = [min(limits[number:], default=None) for number in range(len(limits))]
         self._limit: int | None = None  # of the row at hand
         self._survey = survey
-        self.lines = LineReader(year, latest, formats)
+        self.lines = LineReader(year, latest, formats, survey.told)
         self.facts = MachineFacts()
         self.attempt = 0
         self.rows = 0
@@ -165,6 +165,7 @@ class LogStream:
                         wrapped = 0
                         yield from self._take(row, text)
                     else:
+                        wrapped = WRAPPED_LINES if row.kind == BROKEN else wrapped  # what follows is that row's
                         self._see_event(row, text)
                 if rows:
                     continue
@@ -443,7 +444,8 @@ class LogStream:
 
     def _note_other(self, row: LogRow, before: LogRow | None) -> None:
         """Take note of a line that isn't read because one of its step was, where it says other values than that."""
-        if before is not None and not before.cut and before.step == row.step:
+        before = before or self._pending  # another's, such as a process's that took its place
+        if before is not None and not before.cut and before.step == row.step and before.form is row.form:
             self.lines.fill(row)
             others = [name for name, value in row.values.items() if not _same(value, before.values.get(name, value))]
             if others and not row.cut:
@@ -475,9 +477,11 @@ class LogStream:
         return self._begin_attempt(row, -1) if self.attempt == 0 and row.kind != NEXT else ()
 
     def _complete(self, row: LogRow) -> None:
-        """A copy of a line that was cut may have what was lost."""
+        """A copy of a line that was cut may have what was lost, and another rank what one doesn't know."""
         pending = self._pending
-        if pending is not None and pending.cut and pending.step == row.step and pending.kind == row.kind:
+        if pending is None or not (pending.cut or pending.quiet):
+            return
+        if pending.step == row.step and pending.kind == row.kind:
             self.lines.fill(row)
             pending.values = {**row.values, **pending.values}
 
@@ -672,7 +676,8 @@ SET_BACK_S = 60.0
 """By how much a clock goes back at least, if it was set back; less is another rank's clock."""
 _STATUSES = {"failed": "failed", "killed": "crashed", "preempted": "preempted"}
 _ENDS = re.compile(
-    rb"(?P<failed>^Traceback \(most recent call last\):|ChildFailedError|OutOfMemoryError|^FATAL\b|Segmentation fault)"
+    rb"(?P<failed>^Traceback \(most recent call last\):|ChildFailedError|OutOfMemoryError|^FATAL\b|Segmentation fault"
+    rb"|Aborting training due to (?:NaN|Inf))"
     rb"|(?P<preempted>\*\*\* (?:JOB|STEP) .{0,200}DUE TO PREEMPTION|DUE TO PREEMPTION|after receiving SIGTERM)"
     rb"|(?P<killed>DUE TO TIME LIMIT|oom[-_]kill|\*\*\* (?:JOB|STEP) .{0,200}CANCELLED|Signal 9 \(SIGKILL\)|^Killed$)"
 )
@@ -775,12 +780,13 @@ class Survey(NamedTuple):
     """What a first reading of a log tells a second.
 
     restarts: from which step on each attempt after the first superseded what was trained before. main: the program (or
-    family) of most rows. bars: how progress bars tell rows' steps.
+    family) of most rows. bars: how progress bars tell rows' steps. told: all programs (or families) with rows.
     """
 
     restarts: Sequence[int] = ()
     main: str = ""
     bars: BarSteps = BarSteps()
+    told: Collection[str] = ()
 
 
 def survey(
@@ -802,7 +808,7 @@ def survey(
         main = max(counts, key=lambda name: counts[name], default="")
         bars = bar_steps(stream.paired)
         again = bars != found.bars and found.bars == BarSteps()
-        found = Survey([step for step in steps if step is not None], main, bars)
+        found = Survey([step for step in steps if step is not None], main, bars, tuple(stream.lines.known))
         if not again:
             return found
 
@@ -884,7 +890,7 @@ def _read_lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) ->
 
 STDIN = "-"
 CUT = "the packed log is cut or damaged: this is what could be read of it"
-FORM = 8
+FORM = 9
 """Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
 IN_MEMORY_BYTES = 16 << 20

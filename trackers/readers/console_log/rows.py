@@ -73,9 +73,9 @@ class LogRow(msgspec.Struct, gc=False):
     time: Unix seconds of the line's stamp. elapsed: seconds since training began, by a progress bar. source: the rank
     that wrote it, else what a launcher's prefix says of who did, "" if unsaid; world: of so many; label: that prefix.
     primus: the line has Primus' head. whole: it has its end. cut: it lacks its end. bad: a field of it isn't
-    understood. keys: of its fields. values: by our name, none until :meth:`LineReader.fill`, where it isn't filled
-    already; texts likewise. ahead: a line before it says that training begins, and none of training came since.
-    placed: its line, or a progress bar, says its step.
+    understood. quiet: of a value it says that there is none yet, or not here. keys: of its fields. values: by our
+    name, none until :meth:`LineReader.fill`, where it isn't filled already; texts likewise. ahead: a line before it
+    says that training begins, and none of training came since. placed: its line, or a progress bar, says its step.
     """
 
     step: int | None
@@ -103,6 +103,7 @@ class LogRow(msgspec.Struct, gc=False):
     label: bytes = b""
     ahead: bool = False
     placed: bool = True
+    quiet: bool = False
 
     @property
     def tail(self) -> int:
@@ -125,6 +126,7 @@ class LineReader:
     Args:
         year, latest: of time stamps that have none: see :func:`trackers.readers.console_log.lines.find_time`.
         formats: a user's own programs, which come before those that are built in.
+        told: programs, or families, that the log is known to have rows of.
 
     ``text``: the line that was read last, without what a launcher put in front of it; ``label``: who wrote it, by that.
     ``number``: of that line; whoever reads sets it. ``keys``: what the log calls each name. ``known``: programs whose
@@ -132,7 +134,9 @@ class LineReader:
     bars are, by their length; ``spent``: seconds since they began.
     """
 
-    def __init__(self, year: int, latest: float = math.inf, formats: Sequence[Program] = ()) -> None:
+    def __init__(
+        self, year: int, latest: float = math.inf, formats: Sequence[Program] = (), told: Iterable[str] = ()
+    ) -> None:
         self.keys: dict[str, str] = {}
         self.fields = FieldReader(megatron.metric_names, PIPES, megatron.UNITS, self.keys)
         self.text = self.label = b""
@@ -148,7 +152,7 @@ class LineReader:
         self.columns: dict[str, list[str]] = {}
         self._at = (-1, 0, 0)  # of bars that don't say of how many: epoch, batch, batches before the epoch
         self._year, self._latest = year, latest
-        self._signed: set[Program] = set()  # by lines that no other program writes
+        self._signed: set[str] = set(told)  # by lines that no other program writes
         self._stamped = False  # lines have times of their own: a launcher's don't count
         self._piped: set[str] = set()  # kinds of which some line ended in "|": one that doesn't was cut
         self._tails: dict[Form, list[tuple[tuple[bytes, ...], bytes]]] = {}
@@ -221,7 +225,9 @@ class LineReader:
             keys = tuple(name.encode() for name in row.head if name != "epoch")
             row.cut = self._lost_end(row, Fields(values, texts, keys, True), b"") or row.cut
         if row.program.silent:
+            said = len(values)
             values = {name: value for name, value in values.items() if row.program.silent.get(name) != value}
+            row.quiet = len(values) < said
         row.values, row.texts = values, texts
         trained_ms = values.get(row.program.trained_ms)
         if trained_ms is not None and math.isfinite(trained_ms):
@@ -282,7 +288,7 @@ class LineReader:
     def _at_once(self, line: bytes) -> LogRow | None:
         """The row of a line that has the usual head; None where it must be looked for."""
         head = _HEAD.match(line)
-        if head is None:
+        if head is None or megatron.FAMILY not in self.known:
             return None
         end = head.end()
         values = self.fields.read_same_shape(line, end)
@@ -363,7 +369,7 @@ class LineReader:
 
     def _are_told(self, program: Program, form: Form, rows: Sequence[LogRow], line: bytes) -> bool:
         """Whether rows say enough that the log is a program's of which none were read before; else it is suspected."""
-        needs = () if program in self._signed else form.needs
+        needs = () if (program.family or program.name) in self._signed else form.needs
         told = all(self._has(row, needs) for row in rows) if needs else True
         if told and (form.kind != TRAIN or any(self._has_values(row) for row in rows)):
             return True
@@ -433,7 +439,7 @@ class LineReader:
                     LogRow(batch, BAR, program, form, line, begin, end, total=of, elapsed=self.spent[of], filled=True)
                 ]
         elif form.kind == SIGN:
-            self._signed.add(program)
+            self._signed.add(program.family or program.name)
         elif form.kind in (RESUME, BEGIN, END):
             if form.kind == END and not self.is_known(program):
                 return ()
@@ -573,7 +579,7 @@ class LineReader:
         size = len(fields.keys)
         for keys, before in known:
             if size < len(keys) and keys[:size] == fields.keys:
-                return True
+                return any(key.decode("utf-8", "replace") not in row.form.optional for key in keys[size:])
             if keys == fields.keys and len(tail) < len(before) and before.startswith(tail):
                 return True
         if (fields.keys, tail) not in known and fields.whole:

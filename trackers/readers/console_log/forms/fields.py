@@ -1,7 +1,8 @@
 """The fields of a row: keys and values as a program's layout has them, with units, and what they are called here.
 
-A field is read whole or not at all: ``12``, ``1,234``, ``2.3E+00``, ``1.2/3.4``, ``5.0 (avg 6.0)``, ``7GB/8GB/9%``,
-``np.float64(0.5)``, ``'0.5'`` are numbers, ``N/A`` says that there is none, words are text; anything else is damage.
+A field is read whole or not at all: ``12``, ``1,234``, ``2.3E+00``, ``1.2/3.4``, ``5.0 (avg 6.0)``, ``0.5 (n=8)``,
+``7GB/8GB/9%``, ``np.float64(0.5)``, ``'0.5'`` are numbers, ``N/A`` says that there is none, words and ``256x512`` are
+text; anything else is damage.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ from trackers.records import Number
 AVERAGE = "_avg"
 """End of the name of a running average, the second number of ``X/Y`` and of ``X (avg Y)``."""
 NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+COUNT = "n="
+"""Before a second number that says of how many the first is a mean."""
 UNITS = {
     "%": "_percent", "GiB": "_gib", "GB": "_gb", "G": "_gb", "MiB": "_mib", "MB": "_mb", "M": "_mb", "ms": "_ms",
-    "s": "_s", "W": "_w", "tokens/sample": "_tokens_per_sample", "tokens/s": "_tokens_per_sec",
+    "s": "_s", "W": "_w", "tokens/sample": "_tokens_per_sample", "tokens/s": "_tokens_per_sec", COUNT: "_count",
 }  # fmt: skip
 """A value's unit, and the end that a name gets for it where a program's table has no name."""
 _UNIT = r"\s*(GiB|GB|G|MiB|MB|M|%|ms|s|W|tokens/sample|tokens/s)?"
 _ONE = re.compile(rf"({NUMBER}){_UNIT}", re.IGNORECASE)
-_LATER = re.compile(rf"\(\s*(?:avg:?\s*)?({NUMBER}){_UNIT}(?:/gpu)?\)", re.IGNORECASE)
+_LATER = re.compile(rf"\(\s*(?:avg:?\s*|n=)?({NUMBER}){_UNIT}(?:/gpu)?\)", re.IGNORECASE)
 _WRAPPED = re.compile(
     rf"(?:[a-z]+\.)?(?:float|int|bfloat|tensor|array)\d*\(\s*({NUMBER})(?:, [^()]{{0,200}})?\)", re.IGNORECASE
 )
 _NOTHING = frozenset({"", "n/a", "none", "null", "-", "?"})
-_TEXT = re.compile(r"[A-Za-z][^=|]*")
+_TEXT = re.compile(r"[A-Za-z][^=|]*|\d{1,9}(?:x\d{1,9}){1,3}")
 _BARE_KEY = re.compile(r"[A-Za-z_][\w ]*")
 DIGITS = 19
 """Number of digits from which an integer is read as a float, because it may not fit into 64 bits."""
@@ -60,6 +63,10 @@ def _matches(text: str) -> list[re.Match[str]]:
             return []
         found.append(match)
     return [*found, later] if later is not None else found
+
+
+def _unit_of(match: re.Match[str]) -> str:
+    return COUNT if match[0].startswith("(" + COUNT) else match[2] or ""
 
 
 def parse(value: bytes) -> Iterator[Number]:
@@ -161,7 +168,7 @@ class FieldLayout(NamedTuple):
 _NUMBERED = re.compile(
     rb"\s*([A-Za-z][^\s|]{0,200}(?: [A-Za-z][^\s|]{0,200}){0,9})\s+([-+.]?\d[^|]*|[-+]?(?:nan|inf)\b[^|]*)"
 )
-_WORDED = re.compile(rb"\s*([a-z]\w{0,200}) ([a-z]\w{0,200})\s*")
+_WORDED = re.compile(rb"\s*([a-z]\w{0,200}) ([a-z]\w{0,200}|n/a)\s*")
 PIPES = FieldLayout(b"|", b":")
 WORDS = FieldLayout(b"|")
 DASHES = FieldLayout(b" - ", b":", last=True)
@@ -280,7 +287,7 @@ class FieldReader:
             numbers, units = _converted(text, unit) or [], [""]
         else:
             matches = _matches(text)
-            numbers, units = [whole_number(match[1]) for match in matches], [match[2] or "" for match in matches]
+            numbers, units = [whole_number(match[1]) for match in matches], [_unit_of(match) for match in matches]
         if not numbers:
             return self._without_number(named, text, texts)
         names = self._names.get(key) or self._named(key, named, units, into)
@@ -320,7 +327,8 @@ class FieldReader:
         if not text[:1].isalpha():
             return None
         names = self._find(text)
-        if names[0].endswith(text) and names[1:] == (names[0] + AVERAGE,):  # it keeps its name, and gets its units
+        keeps = names[0].endswith(text) or names[0].startswith(text + " ")
+        if keeps and names[1:] == (names[0] + AVERAGE,):  # and gets its units
             names = tuple(_unmapped(names[0], place, units) for place in range(max(2, len(units))))
         if names[0] in into:  # another key of this line has that name
             names = (OWN + text, OWN + text + AVERAGE)

@@ -46,6 +46,7 @@ class Form:
             of the head, by its group, where that is no name of a group.
         step_key: the field that is the step.
         fixed: each such line has the same fields, numbers with as many decimals: a shorter one lost its end.
+        optional: keys that may be missing at such a line's end.
         last: pattern of the end of such a line, where their fields differ: one that ends otherwise lost its end.
         later: such a line counts only where the program is known by another.
         lines: pattern of one line of several that follow with a field each.
@@ -68,6 +69,7 @@ class Form:
     step_key: str = ""
     first: bool = True
     fixed: bool = False
+    optional: tuple[str, ...] = ()
     last: str = ""
     later: bool = False
     lines: str = ""

@@ -13,8 +13,10 @@ PROGRAM = Program(
     "`step`",
     (
         Form("[val]", rf'\[val\] (?:(?:name )?"?(?:default|(?!step )(?P<set>[^\s"|]{{1,200}}))"? \| )?{_STEP}',
-             EVAL, WORDS, named="{} validation {part}", fixed=True, looks=r"\[val\] (?:name|step|\S{1,200} \|)"),
-        Form("step ", _STEP, fields=WORDS, fixed=True, looks=r"step INT(?: \|| ?$)"),
+             EVAL, WORDS, named="{} validation {part}", needs=("lr",), fixed=True,
+             optional=("tool_name_acc", "args_json_valid", "args_exact_match"),
+             looks=r"\[val\] (?:name|step|\S{1,200} \|)"),
+        Form("step ", _STEP, fields=WORDS, needs=("lr+mem", "val_*"), fixed=True, looks=r"step INT(?: \|| ?$)"),
     ),
     names={
         "loss": "train_loss", "loss validation": "val_loss", "lr": "learning_rate", "grad_norm": "grad_norm",

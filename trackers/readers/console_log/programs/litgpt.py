@@ -17,7 +17,7 @@ PROGRAM = Program(
         Form("iter ", r"iter (?P<step>INT): val loss (?P<val_loss>NUM), val time: (?P<val_time>NUM) ms", EVAL,
              keys={"val_time": "val time"}, looks=r"iter INT: val "),
         Form("Final evaluation", r"Final evaluation \| val loss: (?P<val_loss>NUM) \| val ppl: (?P<ppl>NUM)", EVAL,
-             looks=r"Final evaluation"),
+             looks=r"Final evaluation", ends=True),
         Form("Resuming training from ", r"Resuming training from ", RESUME),
     ),
     names={"loss": "train_loss", "val_loss": "val_loss", "val": "last_val_loss", "ppl": "val_perplexity",

@@ -7,14 +7,14 @@ from trackers.readers.console_log.forms.program import EVAL, PROGRESS, RESUME, F
 
 TRAINING = Form(
     "completed ", r"completed (?:profiler activation/deactivation )?step: (?P<step>INT),", fields=COLONS,
-    fixed=True, looks=r"completed (?:profiler activation/deactivation )?step: \d",
+    needs=("seconds", "total_weights"), fixed=True, looks=r"completed (?:profiler activation/deactivation )?step: \d",
 )  # fmt: skip
 RAMPUP = Form("[Rampup Batch Size Phase]", r"\[Rampup Batch Size Phase\], completed step: (?P<step>INT),",
               fields=COLONS, fixed=True, looks=r"\[Rampup Batch Size Phase\]")  # fmt: skip
 RUNNING = Form("Completed eval step:", r"Completed eval step: \d+", PROGRESS)
 EVALUATIONS = tuple(
     Form(word, rf"{word} after (?:train )?step:? (?P<step>INT),", EVAL, EQUALS, named="{} validation",
-         fixed=True, looks=rf"{word} after (?:train )?step")
+         needs=("total_weights",), fixed=True, looks=rf"{word} after (?:train )?step")
     for word in ("Completed eval", "eval metrics", "eval")
 )  # fmt: skip
 RESTORED = Form("restor", r"restor(?:ed|ing) .{0,300}step (?P<step>INT)", RESUME)

@@ -114,12 +114,14 @@ def original(name: str) -> str:
 
 FAMILY = "Megatron"
 UNITS = {"approx flops per GPU": TERA}
+_OWN_KEYS = ("elapsed time per iteration*", "consumed *", "lm loss*", "lm_loss*", "number of skipped iterations",
+             "global batch size", "loss scale")  # fmt: skip
 _LOOKS = r"iteration\s+INT\s*(?:/|$)"
 TRAINING = Form("iteration ", r"iteration\s+(?P<step>INT)(?!\d)(?:\s*/\s*(?P<total>INT))?\s*\|",
-                fields=PIPES, looks=_LOOKS)  # fmt: skip
+                fields=PIPES, looks=_LOOKS, needs=_OWN_KEYS)  # fmt: skip
 _LAST = r"the end of training"
 EPISODES = Form("episode ", r"episode\s+(?P<step>INT)(?!\d)(?:\s*/\s*(?P<total>INT))?\s*\|",
-                fields=PIPES)  # fmt: skip
+                fields=PIPES, needs=_OWN_KEYS)  # fmt: skip
 _AT = r"(?:loss|results) at (?:iteration\s+(?P<step>INT)(?!\d)|the end of training)"
 _ENDINGS = {" value": "", " PPL": " ppl"}
 EVALUATIONS = tuple(

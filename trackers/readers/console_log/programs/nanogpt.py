@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from trackers.readers.console_log.forms.fields import PIPES, SECONDS, SPACED, FieldLayout
-from trackers.readers.console_log.forms.program import BEGIN, EVAL, RESUME, Form, Program
+from trackers.readers.console_log.forms.program import BEGIN, END, EVAL, RESUME, Form, Program
 
 NANOGPT = Program(
     "nanoGPT",
@@ -42,13 +42,15 @@ NANOCHAT = Program(
     (
         Form("step ", _HEAD + r" \((?P<done>NUM)%\) \|", fields=_FIELDS, keys={"done": "done (%)"}, needs=("lrm",),
              looks=r"step INT(?:/(?:INT(?: \(| ?$)|$)| \()"),
-        Form("Step ", _HEAD.replace("step ", "Step ") + r" \| (?=Validation (?:bpb|loss):|CORE|ChatCORE)", EVAL, PIPES,
-             looks=r"Step INT \| (?:Val|CORE|Chat)"),
+        Form("Step ", _HEAD.replace("step ", "Step ") + r"(?<=\d{5}) \| (?=Validation (?:bpb|loss):|CORE|ChatCORE)",
+             EVAL, PIPES, looks=r"Step INT \| (?:Val|CORE|Chat)"),
         Form("Step ", _HEAD.replace("step ", "Step ") + r" \| (?=Pass@)", EVAL, FieldLayout(b",", b":"),
              looks=r"Step INT \| Pass@"),
         Form("Step ", _HEAD.replace("step ", "Step ") + r" \| (?=Average reward:|Training loss:)", fields=PIPES,
+             needs=("lrm", "Average reward+Average sequence length"),
              looks=r"Step INT/INT \| (?:Average|Training)"),
         Form("Resuming optimization from step ", r"Resuming optimization from step (?P<step>INT)", RESUME),
+        Form("Total training time:", r"Total training time: (?:NUM)m", END),
     ),
     names={
         "loss": "train_loss", "dt": "perf/iter_time_sec", "tok/sec": "perf/tokens_per_sec", "mfu": "perf/mfu_percent",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trackers.readers.console_log.forms.fields import PIPES
-from trackers.readers.console_log.forms.program import PROGRESS, Form, Program
+from trackers.readers.console_log.forms.program import END, PROGRESS, Form, Program
 
 TRAINING = Form(
     "Training epoch ",
@@ -16,13 +16,14 @@ OTHERS = tuple(
     Form(word, rf"{word}(?: DataLoader \d+)?: iteration \d+/\d+", PROGRESS)
     for word in ("Validation", "Sanity checking Validation", "Testing")
 )
+STOPPED = Form("`Trainer.fit` stopped", r"`Trainer\.fit` stopped:", END)
 
 PROGRAM = Program(
     "NeMo 2",
     "nemo/lightning/pytorch/callbacks/progress_printer.py",
     "Training epoch 0, iteration 1/99 | lr: 2e-06 | global_batch_size: 32 | global_step: 1 | reduced_train_loss: 8.02",
     "`global_step`; `iteration` counts within an epoch",
-    (TRAINING, *OTHERS),
+    (TRAINING, *OTHERS, STOPPED),
     names={
         "reduced_train_loss": "train_loss",
         "lr": "learning_rate",

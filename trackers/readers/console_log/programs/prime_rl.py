@@ -13,7 +13,8 @@ PROGRAM = Program(
     "`Step`",
     (
         Form("Step ", r"Step (?P<step>INT) \| +(?:Time: )?(?P<time>\d[\d.]{0,12}(?:ms|s|m|h|d)(?: \d{1,3}[smh])?) \|",
-             fields=WORDS, fixed=True, looks=r"Step INT \| +(?:\d|$)"),
+             fields=WORDS, needs=("Throughput", "Reward"), fixed=True, optional=("Max Vio", "Routing Conf."),
+             looks=r"Step INT \| +(?:\d|$)"),
         Form("Validation ", r"Validation \| Step (?P<step>INT) \|", EVAL, WORDS, named="{} validation", fixed=True,
              looks=r"Validation \| Step"),
         Form("Evaluated ", r"Evaluated (?P<set>\S{1,200}) \(Step (?P<step>INT)\) \| (?:Policy v(?P<policy>INT) \| )?"
