@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import tracemalloc
@@ -9,6 +10,7 @@ import wave
 import zlib
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import numpy
 import pytest
@@ -16,7 +18,7 @@ from PIL import Image
 
 from tests.helpers import run_info
 from trackers.backends.shared import media_files
-from trackers.errors import Rejected
+from trackers.errors import Rejected, Unavailable
 from trackers.records import MediaFile
 from trackers.tracker import RunInfo
 
@@ -49,6 +51,43 @@ def test_array_is_an_image_as_its_kind_says(info: RunInfo, values: Any, mode: st
     picture = media_files.image(info, array(info, values))
     assert (picture.mode, picture.getpixel((0, 0))) == (mode, first)
     assert Image.open(io.BytesIO(media_files.png(info, array(info, values)))).size == picture.size
+
+
+@pytest.mark.parametrize("at", ["open", "read"])
+def test_file_that_cannot_be_read_for_now_is_tried_again(
+    info: RunInfo, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """A network's filesystem that stalls, or a machine without descriptors, costs no record."""
+    item = array(info, numpy.zeros((2, 2), "uint8"))
+    error = OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+    with monkeypatch.context() as patch:
+        if at == "open":
+            patch.setattr(media_files.confined, "open_file", Mock(side_effect=error))
+        else:
+            file = MagicMock()
+            file.__enter__.return_value.read.side_effect = error
+            patch.setattr(media_files.confined, "open_file", Mock(return_value=file))
+        with pytest.raises(Unavailable, match=r"a\.npy can't be read for now"):
+            media_files.content(info, item)
+    assert media_files.content(info, item)
+
+
+def test_folder_that_is_no_directory_is_waited_for(info: RunInfo) -> None:
+    """As training does: what lies there is read once the directory is back; a link in its place stays refused."""
+    folder = info.path("media")
+    info.path("media-away", "3c").mkdir(parents=True)
+    info.path("media-away", "3c", "a.txt").write_text("seven")
+    item = MediaFile(format="txt", file="media/3c/a.txt")
+    folder.write_text("no folder")
+    with pytest.raises(Unavailable, match="media is no directory"):
+        media_files.content(info, item)
+    folder.unlink()
+    folder.symlink_to(info.path("media-away"))
+    with pytest.raises(Rejected):
+        media_files.content(info, item)
+    folder.unlink()
+    info.path("media-away").rename(folder)
+    assert media_files.content(info, item) == b"seven"
 
 
 @pytest.mark.parametrize("values", [numpy.zeros((0, 3)), numpy.zeros(4), numpy.zeros((5, 7, 9)), numpy.array(["a"])])

@@ -526,6 +526,31 @@ def test_rows_are_the_same_however_batches_are_cut(info: RunInfo, seed: int) -> 
     assert query("SELECT count(*) FROM system_metrics") == [(6,)]
 
 
+@pytest.mark.parametrize("batch", [4, 1000])
+@pytest.mark.parametrize("verifies", [False, True], ids=["delivered", "verified"])
+def test_line_that_cannot_be_read_for_a_while_doubles_nothing(info: RunInfo, batch: int, verifies: bool) -> None:
+    """Whichever line of a delivered run is unreadable while all is sent again without a state, the rows stay as they
+    were."""
+    records = _logged_at_steps()
+    driver = Driver(TrackioTracker, info)
+    driver.deliver(records)
+    whole = rows()
+    for left_out in range(len(records)):
+        for known in ([record for at, record in enumerate(records) if at != left_out], records):
+            driver.state, driver.cursor = {}, 0
+            driver.open()
+            assert isinstance(driver.tracker, TrackioTracker)
+            if verifies:
+                comparison = driver.tracker.verify().comparison
+                driver.state = dict(driver._live)
+                driver.open()
+                driver.tracker.comparison = comparison
+            driver.write(known, batch=batch)
+            driver.close(None)
+            if known is records or not verifies:
+                assert sorted(rows(), key=str) == sorted(whole, key=str), left_out
+
+
 def test_run_that_an_earlier_release_began_goes_on(info: RunInfo) -> None:
     """Its rows of one record each stay; where they are delivered anew, nothing is doubled."""
     records = _logged_at_steps()

@@ -1,11 +1,13 @@
 """Media as training stored them, in the shapes that the vendors' clients take.
 
 Training stores media raw; a delivery turns them into pictures and tables here.
-Files are only read, and a file that is missing or broken rejects the one record that names it.
+Files are only read, and a file that is missing or broken rejects the one record that names it. What a machine or a
+network's filesystem refuses for now is tried again.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import wave
@@ -14,11 +16,17 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from trackers.errors import Rejected
+from trackers.errors import DeliveryError, Rejected, Unavailable
 from trackers.formats.pixels import array_as_gif, array_as_picture, array_frames, load_array, open_picture, refusing
 from trackers.records import MediaFile
 from trackers.support import confined
 from trackers.tracker import RunInfo
+
+FOR_NOW = frozenset({
+    errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH,
+    errno.ENETDOWN, errno.ENETUNREACH, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN,
+})  # fmt: skip
+"""Errors that say nothing of the file: it may well be read later."""
 
 
 def path(info: RunInfo, item: MediaFile) -> Path:
@@ -26,6 +34,7 @@ def path(info: RunInfo, item: MediaFile) -> Path:
 
     Raises:
         Rejected: the item has no file, it isn't a regular one in the run's directory, or it is gone.
+        Unavailable: it can't be read for now.
     """
     _open_file(info, item).close()
     return Path(info.directory).resolve() / item.file
@@ -35,10 +44,13 @@ def content(info: RunInfo, item: MediaFile) -> bytes:
     """What the file of an item holds.
 
     Raises:
-        Rejected: as :func:`path`.
+        Rejected, Unavailable: as :func:`path`.
     """
     with _open_file(info, item) as file:
-        return file.read()
+        try:
+            return file.read()
+        except OSError as error:
+            raise _unread(info, item, error) from error
 
 
 def _open_file(info: RunInfo, item: MediaFile) -> BinaryIO:
@@ -52,8 +64,19 @@ def _open_file(info: RunInfo, item: MediaFile) -> BinaryIO:
         return confined.open_file(root / relative, root=root)
     except FileNotFoundError:
         raise Rejected(f"{item.file} is gone from {info.directory}") from None
-    except (OSError, ValueError) as error:  # a link, a pipe, a device
-        raise Rejected(f"{item.file!r} can't be read as a file of {info.directory}: {error}") from None
+    except (OSError, ValueError) as error:
+        raise _unread(info, item, error) from None
+
+
+def _unread(info: RunInfo, item: MediaFile, error: OSError | ValueError) -> DeliveryError:
+    first, *below = Path(item.file).parts
+    folder = Path(info.directory, first)
+    if isinstance(error, OSError) and error.errno in FOR_NOW:
+        return Unavailable(f"{item.file} can't be read for now ({error.strerror}); without it, delivery goes on")
+    if below and folder.exists() and not folder.is_dir():  # training waits for it, too
+        return Unavailable(f"{folder} is no directory: put the run's files back there")
+    # A link, a pipe, a device.
+    return Rejected(f"{item.file!r} can't be read as a file of {info.directory}: {error}")
 
 
 def image(info: RunInfo, item: MediaFile) -> Any:

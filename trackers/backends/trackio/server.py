@@ -138,6 +138,9 @@ class ServerStore:
     def stored(self, log_ids: Sequence[str], table: str) -> dict[str, RowContent] | None:
         return None  # its API tells no ids
 
+    def between(self, first: int, last: int) -> dict[str, RowContent]:
+        raise NotImplementedError
+
     def drop(self, log_ids: Sequence[str], table: str) -> None:
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -32,6 +32,9 @@ UNKNOWN = object()
 
 TIMES = "trackers/times"
 """In a row of several records: seconds after the row's time at which values were logged, by name, where later."""
+
+SAME_S = 5e-6
+"""Times of one value that differ by less are the same: they are kept to the microsecond, in two parts."""
 
 RESULTS = "trackers/results"
 """The name of the report of a run's results."""
@@ -120,6 +123,9 @@ class TrackioStore(Protocol):
     def stored(self, log_ids: Sequence[str], table: str) -> dict[str, RowContent] | None:
         """What is there of the rows with these ids; None where that can't be told. table: metrics, system_metrics."""
 
+    def between(self, first: int, last: int) -> dict[str, RowContent]:
+        """This run's rows at the steps from ``first`` to ``last``, by id, where ``extends``."""
+
     def drop(self, log_ids: Sequence[str], table: str) -> None:
         """Delete the rows with these ids."""
 
@@ -176,6 +182,63 @@ class RowComparison(ValueComparison):
                 self.changed += count if is_changed else 0
                 self.missing += 0 if is_changed else count
                 self.restored += count if there.get(log_id) == content else 0
+
+
+class KnownValues:
+    """Which values of this run's rows a store has, by what they are: name, step, time and value.
+
+    Args:
+        rows: what is there, by id.
+    """
+
+    def __init__(self, rows: Mapping[str, RowContent]) -> None:
+        self._values: dict[tuple[int | None, str], list[tuple[str, float, Any]]] = {}
+        for log_id, row in rows.items():
+            times, began = row.values.get(TIMES), epoch(row.time)
+            for name, value in row.values.items():
+                later = times.get(name, 0.0) if isinstance(times, dict) else 0.0
+                entry = log_id, began + later if isinstance(later, (int, float)) else math.nan, value
+                self._values.setdefault((row.step, name), []).append(entry)
+
+    def unknown_of(self, row: TrackioRow) -> TrackioRow | None:
+        """The row without the values that rows of other ids have; None if nothing is left of it."""
+        names = [name for name in row.values if name != TIMES]
+        if all(log_id == row.log_id for name in names for log_id, *_ in self._values.get((row.step, name), ())):
+            return row
+        content, times = _content(row).values, row.values.get(TIMES) or {}
+        left = [
+            name for name in names if self._elsewhere(row, name, row.time + times.get(name, 0.0), content[name]) is None
+        ]
+        if len(left) == len(names):
+            return row
+        if not left:
+            return None
+        values = {name: row.values[name] for name in left}
+        later = {name: times[name] for name in left if name in times}
+        return row._replace(values={**values, **({TIMES: later} if later else {})})
+
+    def holder(self, row: TrackioRow) -> str:
+        """The id of the row that has a row's last value."""
+        content, times = _content(row).values, row.values.get(TIMES) or {}
+        name = next(name for name in reversed(row.values) if name != TIMES)
+        return self._elsewhere(row, name, row.time + times.get(name, 0.0), content[name]) or row.log_id
+
+    def _elsewhere(self, row: TrackioRow, name: str, time: float, value: Any) -> str | None:
+        for log_id, at, known in self._values.get((row.step, name), ()):
+            if log_id != row.log_id and abs(at - time) < SAME_S and known == value:
+                return log_id
+        return None
+
+
+def _contents(rows: Iterable[Sequence[Any]]) -> dict[str, RowContent]:
+    import orjson
+
+    found = {}
+    for log_id, step, time, text in rows:
+        values = orjson.loads(text)
+        values.pop(RESULTS, None)  # no record's: it was added as the run ended
+        found[log_id] = RowContent(step, time, values)
+    return found
 
 
 def _content(row: TrackioRow) -> RowContent:
@@ -330,8 +393,6 @@ class LocalStore:
         return None if count is UNKNOWN else int(count or 0)
 
     def stored(self, log_ids: Sequence[str], table: str) -> dict[str, RowContent] | None:
-        import orjson
-
         found: dict[str, RowContent] = {}
         step = "step" if table == "metrics" else "NULL"
         for chunk, marks in _chunks(log_ids):
@@ -339,11 +400,16 @@ class LocalStore:
             rows = self._rows(query, chunk)
             if rows is None:
                 return None
-            for log_id, at, time, text in rows:
-                values = orjson.loads(text)
-                values.pop(RESULTS, None)  # no record's: it was added as the run ended
-                found[log_id] = RowContent(at, time, values)
+            found.update(_contents(rows))
         return found
+
+    def between(self, first: int, last: int) -> dict[str, RowContent]:
+        query = (
+            "SELECT log_id, step, timestamp, metrics FROM metrics "
+            "WHERE run_id = ? AND step BETWEEN ? AND ? AND substr(log_id, 1, ?) = ?"
+        )
+        run_id = self._key.run_id
+        return _contents(self._rows(query, (run_id, first, last, len(run_id) + 1, f"{run_id}:")) or [])
 
     def drop(self, log_ids: Sequence[str], table: str) -> None:
         from trackio.sqlite_storage import SQLiteStorage
@@ -541,6 +607,14 @@ def _locked(error: Exception) -> DeliveryError:
 def iso(time: float) -> str:
     """Unix seconds as the text that trackio stores: UTC, to the microsecond."""
     return datetime.fromtimestamp(time, timezone.utc).isoformat()
+
+
+def epoch(text: str) -> float:
+    """The Unix seconds of such a text; NaN of any other."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (TypeError, ValueError, OverflowError):  # somebody changed it
+        return math.nan
 
 
 def isos(rows: Sequence[TrackioRow]) -> list[str]:

@@ -35,11 +35,13 @@ from trackers.backends.trackio.store import (
     TIMES,
     AlertRow,
     FragmentStore,
+    KnownValues,
     LocalStore,
     RowComparison,
     TrackioRow,
     TrackioRunKey,
     TrackioStore,
+    epoch,
     iso,
     joined,
     translated,
@@ -102,12 +104,13 @@ class _Batch:
     """What one ``write`` sends, by kind.
 
     counted: number of the last record that the counts of rows and samples have. fresh, fresh_samples: how many further
-    ones there are. unsure: an earlier batch may have been sent in part.
+    ones there are. unsure: some of it may have been sent before, in other parts. met: some rows were there.
     """
 
     rows: _Rows
     counted: int
     unsure: bool = False
+    met: bool = False
     fresh: int = 0
     fresh_samples: int = 0
     system: list[TrackioRow] = field(default_factory=list)
@@ -307,7 +310,7 @@ class TrackioTracker(TrackioPrecheck):
             made = self._take(record, f"{self._info.id}:{record.id}", batch)
             batch.fresh += made if record.seq > batch.counted else 0
         state["step"] = self._step_seen
-        self._send(batch.rows, batch.unsure)
+        self._send(batch)
         if (last := batch.rows.last) is not None:
             state["last"] = [*last[:3], sorted(last.names)]
         if batch.system:
@@ -322,7 +325,7 @@ class TrackioTracker(TrackioPrecheck):
         state["rows"] = state.get("rows", 0) + batch.fresh
         state["samples"] = state.get("samples", 0) + batch.fresh_samples
         state["counted"] = max(batch.counted, cursor.seq)
-        self._unsure = False
+        self._unsure = batch.met
         self._send_files()
         self._send_console()
 
@@ -369,7 +372,7 @@ class TrackioTracker(TrackioPrecheck):
 
     def _go_back(self, step: int, batch: _Batch) -> None:
         """Training goes back to a step: what came before is sent, and the rows above it go."""
-        self._send(batch.rows, batch.unsure)
+        self._send(batch)
         self._send_held()
         batch.rows = _Rows(self._store.extends)
         if self._rewind(step):
@@ -461,12 +464,11 @@ class TrackioTracker(TrackioPrecheck):
         self._state.pop("first", None)
         return True
 
-    def _send(self, rows: _Rows, unsure: bool) -> None:
-        """Rows, and what goes into the last one of before.
-
-        Args:
-            unsure: some of it may have been sent before, in other parts.
-        """
+    def _send(self, batch: _Batch) -> None:
+        """Rows, and what goes into the last one of before."""
+        rows, unsure = batch.rows, batch.unsure
+        if self._store.extends and (unsure or self.comparison is not None):
+            self._leave_out_known(batch)
         new = rows.new
         if self.comparison is not None and new:
             # Compared whole: the last may get more.
@@ -483,6 +485,27 @@ class TrackioTracker(TrackioPrecheck):
         self._send_rows(new)
         if unsure and self.comparison is None and (merged := [row for row in new if row.members]):
             self._store.extend(merged)
+
+    def _leave_out_known(self, batch: _Batch) -> None:
+        """Take out what rows of other ids have: where the line that began a row can't be read any more, what followed
+        it comes as another row, or in the one before."""
+        rows = batch.rows
+        steps = [row.step for row in (*rows.extended, *rows.new) if row.step is not None]
+        there = self._store.between(min(steps), max(steps)) if steps else {}
+        batch.met = bool(there) or (batch.unsure and not steps)
+        if not there:
+            return
+        known = KnownValues(there)
+        rows.extended = [left for row in rows.extended if (left := known.unknown_of(row)) is not None]
+        left_new = [(row, known.unknown_of(row)) for row in rows.new]
+        rows.new = [left for _, left in left_new if left is not None]
+        batch.fresh = max(0, batch.fresh - sum(left is None for _, left in left_new))
+        if left_new and left_new[-1][1] is None and rows.last is not None:  # what comes next joins the row that has it
+            row = left_new[-1][0]
+            log_id = known.holder(row)
+            rows.last = _LastRow(
+                log_id, rows.last.step, epoch(there[log_id].time), {*there[log_id].values, *row.values}
+            )
 
     def _send_held(self) -> None:
         """What was kept back to be compared whole."""
