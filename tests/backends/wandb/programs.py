@@ -1,12 +1,15 @@
 """Random scripts of W&B's words, the same for W&B's own client and for this package under its name.
 
-``python programs.py real|ours SEED…`` plays those of some seeds, each a run of the project ``programs`` named by it.
+``python programs.py real|ours SEED…`` plays those of some seeds, each a run of the project ``programs`` named by it,
+and writes when the script made its calls into times.json (:class:`Times`).
 """
 
 from __future__ import annotations
 
+import json
 import random
 import sys
+import time
 from typing import Any, NamedTuple
 
 NAMES = ("loss", "val/loss", "val/acc", "epoch", "a.b")
@@ -81,16 +84,33 @@ def program(seed: int) -> list[Call]:
     return [*calls, Call("log", {"data": {**last, "a": {"b": rng.random()}}, "step": step + 1})]
 
 
-def play(wandb: Any, seed: int) -> None:
+class Times(NamedTuple):
+    """Of one script, in Unix seconds: before and after ``init``, and before and after the last call of each row, by
+    the row's step."""
+
+    init: tuple[float, float]
+    rows: dict[int, tuple[float, float]]
+
+
+def play(wandb: Any, seed: int) -> Times:
     """One script."""
+    begin = time.time()
     run = wandb.init(project="programs", name=str(seed), settings=wandb.Settings(x_disable_stats=True, console="off"))
+    times, step = Times((begin, time.time()), {}), 0
     for method, arguments in program(seed):
         if method == "set":
             for name, value in arguments.items():
                 run.summary[name] = value
+        elif method == "log":
+            step = arguments.get("step", step)
+            before = time.time()
+            run.log(**arguments)
+            times.rows[step] = before, time.time()
+            step += arguments.keys() == {"data"}
         else:
             getattr(run, method)(**arguments)
     run.finish()
+    return times
 
 
 def main(which: str, *seeds: str) -> None:
@@ -101,8 +121,8 @@ def main(which: str, *seeds: str) -> None:
         trackers.install_as_wandb()
     import wandb
 
-    for seed in seeds:
-        play(wandb, int(seed))
+    with open("times.json", "w") as file:
+        json.dump({seed: play(wandb, int(seed)) for seed in seeds}, file)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from tests.backends.wandb import programs
 from tests.stores import wandb_records
 
 ROOT = Path(__file__).parents[3]
+ROUNDED_S = 0.001
+"""By how much a time may be rounded, in seconds."""
 
 
 class Left(NamedTuple):
@@ -35,27 +37,31 @@ def is_own(name: str) -> bool:
     return name.startswith(("_", "final/")) or name == "global_step"
 
 
-def read(path: Path) -> tuple[str, Left]:
-    """A file's run, by its name, and what it has; a row's clock must be the time since the run's start, of our own to
-    the microsecond, with the times that the journal has."""
+def read(path: Path, times: dict[str, Any]) -> tuple[str, Left]:
+    """A file's run, by its name, and what it has; the script's calls tell when its rows were logged, and how long after
+    the run's start. The clock of our own rows is the journal's, to the microsecond."""
     left, name, start = Left([], {}), "", 0.0
-    journal = path.parents[2]
-    times: dict[int, float] = {}
-    for stream in journal.glob("streams/rank-0.1.jsonl"):
+    recorded: dict[int, float] = {}
+    for stream in path.parents[2].glob("streams/rank-0.1.jsonl"):
         for line in map(json.loads, stream.read_text().splitlines()):
             if line["kind"] == "metrics":
-                times[line["step"]] = line["time"]
+                recorded[line["step"]] = line["time"]
     for record in wandb_records(path):
         kind = record.WhichOneof("record_type")
         if kind == "run":
             name = record.run.display_name or name
             start = record.run.start_time.ToNanoseconds() / 1e9
+            (began, begun), rows = times[name]
+            assert began - ROUNDED_S <= start <= begun + ROUNDED_S
         elif kind == "history":
             row = items(record.history.item)
             assert row["_step"] == record.history.step.num
-            # W&B's client rounds the start, and starts its clock a little later.
-            assert row["_runtime"] == pytest.approx(row["_timestamp"] - start, abs=1e-5 if times else 5.0)
-            assert not times or row["_timestamp"] <= times[row["global_step"]]
+            before, after = rows[str(row["_step"])]
+            assert before - ROUNDED_S <= row["_timestamp"] <= after + ROUNDED_S
+            assert before - begun - ROUNDED_S <= row["_runtime"] <= after - began + ROUNDED_S
+            if recorded:
+                assert row["_runtime"] == pytest.approx(row["_timestamp"] - start, abs=1e-5)
+                assert row["_timestamp"] <= recorded[row["global_step"]]
             left.rows.append((row["_step"], {name: value for name, value in row.items() if not is_own(name)}))
         elif kind == "summary":
             left.summary.update(items(record.summary.update))
@@ -71,7 +77,8 @@ def left_by(which: str, seeds: list[str], place: Path) -> dict[str, Left]:
     environment = {**os.environ, **variables, "PYTHONPATH": str(ROOT)}
     done: subprocess.CompletedProcess[str] = forked.run(command, cwd=folder, env=environment)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
-    return dict(map(read, folder.rglob("*.wandb")))
+    times = json.loads((folder / "times.json").read_text())
+    return dict(read(path, times) for path in folder.rglob("*.wandb"))
 
 
 @pytest.mark.processes

@@ -374,8 +374,7 @@ class WandbTracker(WandbPrecheck):
         if self._session.online and self._state.cleared:
             self._session.clear(self._state.cleared)
             self._state.cleared = []
-        if not running:
-            self._session.set_runtime(runtime_s)
+        self._session.set_runtime(runtime_s)
         self._state.unsaved = {}
         self._advanced_at = client.monotonic()
         self._confirm(0)
