@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 import subprocess
@@ -738,7 +739,18 @@ def test_load_is_that_since_the_last_look_of_any_thread() -> None:
     looker = threading.Thread(target=lambda: found.extend([load.percent(), load.percent()]))
     looker.start()
     looker.join()
-    assert [*found, load.percent()] == [0.0, 75.0, 75.0, 0.0]
+    assert math.isnan(found.pop(0))
+    assert [*found, load.percent()] == [75.0, 75.0, 0.0]
+
+
+def test_first_look_has_no_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a tick of the clock has passed there is none: a 0 would count in averages, as a monitor's first sample."""
+    times = [ProcessorTimes(10.0, 5.0, 85.0)]
+    monkeypatch.setattr(psutil, "cpu_times", lambda: times[-1])
+    host = Host(None, str(tmp_path))
+    assert host.read().cpu_frac is None
+    times.append(ProcessorTimes(14.0, 5.0, 91.0))
+    assert host.read().cpu_frac == 0.4
 
 
 def test_host_says_once_what_it_does_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

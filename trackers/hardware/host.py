@@ -9,6 +9,7 @@ https://docs.nvidia.com/datacenter/tesla (``/proc/driver/nvidia/gpus/<bus>/infor
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import platform
 import sys
@@ -85,17 +86,18 @@ class ProcessorLoad:
 
     def __init__(self, psutil: Any) -> None:
         self._psutil = psutil
-        self._busy_s = self._all_s = self._last = 0.0
+        self._busy_s = self._all_s = 0.0
+        self._last = math.nan
 
     def percent(self) -> float:
-        """Since the last look, 0 to 100; of the first look 0."""
+        """Since the last look, 0 to 100; NaN before a second look and a tick of the clock."""
         times = self._psutil.cpu_times()
         # Linux counts guests' time as their host's, too.
         all_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         busy_s = all_s - times.idle - getattr(times, "iowait", 0.0)
         passed_s, begun = all_s - self._all_s, self._all_s > 0
         if passed_s > 0:  # else no tick has passed
-            self._last = min(100.0, max(0.0, 100 * (busy_s - self._busy_s) / passed_s)) if begun else 0.0
+            self._last = min(100.0, max(0.0, 100 * (busy_s - self._busy_s) / passed_s)) if begun else math.nan
             self._busy_s, self._all_s = busy_s, all_s
         return self._last
 
@@ -215,7 +217,7 @@ class Host:
         cpu, memory = self._of("processor"), self._of("memory")
         usage = self._noted("disk space", attempt(self._psutil.disk_usage, self._directory))
         disk, network = self._of("disk traffic"), self._of("network")
-        reading.cpu_frac = None if cpu is None else cpu / 100
+        reading.cpu_frac = None if cpu is None or math.isnan(cpu) else cpu / 100
         if memory is not None:
             reading.memory_frac, reading.memory_used_bytes = memory.percent / 100, memory.total - memory.available
         if usage is not None:
