@@ -72,6 +72,12 @@ def test_monitor_of_stable_baselines(tmp_path: Path) -> None:
     (config,) = (each for each in records if isinstance(each, Config))
     assert config.values == {"t_start": 1770000000.25, "env_id": "Hopper-v5"}
     assert run.note == "steps are the sum of its 'l'"
+    for plain, more in (("r,l,t\n", "r,l,t,is_success\n"), ("1.5\n", "1.5,False\n"), ("2.75\n", "2.75,True\n")):
+        text = text.replace(plain, more)
+    (tmp_path / "monitor.csv").write_text(text)  # with words of the environment's info
+    assert rows(read(tmp_path / "monitor.csv")[0])[1] == (
+        53, 1770000003.0, {"r": 12.25, "l": 33, "t": 2.75, "is_success": True}
+    )  # fmt: skip
 
 
 def test_lightnings_settings_beside_its_table(tmp_path: Path) -> None:
@@ -99,6 +105,15 @@ def test_lightnings_settings_beside_its_table(tmp_path: Path) -> None:
         (",step,loss\n0,10,1\n1,20,2\n", [(10, {"loss": 1}), (20, {"loss": 2})], ""),
         ("Unnamed: 0,epoch,loss\n0,1,0.5\n", [(1, {"epoch": 1, "loss": 0.5})], "steps are its 'epoch'"),
         (",step,loss\n7,10,1\n", [(10, {"column 1": 7, "loss": 1})], ""),
+        ("  step ,  loss  , lr \n   1 ,  2.5 , 0.1\n  20 , 11.25 , 0.01\n",
+         [(1, {"loss": 2.5, "lr": 0.1}), (20, {"loss": 11.25, "lr": 0.01})], ""),
+        ("step;loss;tokens;lr\n1;2,5;1.024;0.001\n2;2,25;1.002.500;0,001\n",
+         [(1, {"loss": 2.5, "tokens": 1024, "lr": 0.001}), (2, {"loss": 2.25, "tokens": 1002500, "lr": 0.001})],
+         "cells are parted by semicolons; a comma is a number's point; thousands are grouped"),
+        ("step,time,loss\n-,s,-\n1,0.5,2.5\n2,1.0,2.25\n", [(1, {"loss": 2.5}), (2, {"loss": 2.25})],
+         "the row below the head has units: - s -; times are its 'time', counted from the start"),
+        ("step,loss,note\n1,2.5,a\n2,2.25,b\n3,2.0,c\n", [(1, {"loss": 2.5}), (2, {"loss": 2.25}), (3, {"loss": 2.0})],
+         ""),
         ("run_id,key,value,step\nab,loss,0.5,0\nab,acc,0.25,0\ncd,loss,0.75,0\n",
          [(0, {"loss": 0.5}), (0, {"acc": 0.25}), (0, {"cd/loss": 0.75})], ""),
         ("step,loss,,\n1,2,,\n3,4,5,\n", [(1, {"loss": 2}), (3, {"loss": 4, "column 3": 5})], ""),

@@ -31,7 +31,7 @@ from trackers.records import FLOAT_NAMES, Config, Finish, Metrics, Record, Summa
 
 OURS = ("step", "time")
 """First columns of a table that this package wrote."""
-FORM = 1
+FORM = 2
 """Of names, steps and times: another one makes what was kept of tables void."""
 SETTINGS = ("hparams.yaml", "args.yaml", "params.json")
 """Files beside a table that hold its run's configuration: Lightning's, Ultralytics', RLlib's."""
@@ -48,16 +48,18 @@ MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "<NA>", "null", "NULL", "No
 """Cells of others' tables that stand for no value."""
 _GERMAN = re.compile(r"-?\d+,\d+(?:[eE][+-]?\d+)?|-?\d{1,3}(?:\.\d{3})+,\d+")
 _GROUPED = {
-    ".": re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?"),
-    ",": re.compile(r"-?\d{1,3}(?:[. '\u00a0\u202f]\d{3})+(?:,\d+)?"),
+    ".": re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?"),
+    ",": re.compile(r"-?[1-9]\d{0,2}(?:[. '\u00a0\u202f]\d{3})+(?:,\d+)?"),
 }
+_MILLIONS = re.compile(r"-?[1-9]\d{0,2}(?:\.\d{3}){2,}")
 _DECIMAL = re.compile(r"-?\d+,\d+(?:[eE][+-]?\d+)?")
 
 
 class Dialect(NamedTuple):
     """delimiter: between cells. point: of numbers, "." or ",". grouped: with separators of thousands, as in 1,234.5.
 
-    skipped: lines before the head; names: the head, where the table has none.
+    skipped: lines before the head; names: the head, where the table has none. units: what a row below the head says
+    of the columns, which is left out.
     """
 
     delimiter: str = ","
@@ -65,15 +67,17 @@ class Dialect(NamedTuple):
     grouped: bool = False
     skipped: int = 0
     names: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
 
     def rows(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        """The table's rows, its head first; lines before it are left out."""
+        """The table's rows, its head first; lines before it, and units below it, are left out."""
         lines = itertools.islice(iter(lines), self.skipped, None)
         if self.delimiter == " ":
             lines = (line.strip() for line in lines)
-            yield from ([cell for cell in row if cell] for row in table_rows(lines, " "))
-            return
-        yield from table_rows(lines, self.delimiter)
+        for number, row in enumerate(table_rows(lines, self.delimiter)):
+            cells = [cell for cell in row if cell] if self.delimiter == " " else row
+            if number != 1 or not self.units or tuple(cells) != self.units:
+                yield cells
 
     def value(self, cell: str) -> Any:
         """A cell's number, truth value or text; None where it is empty."""
@@ -92,6 +96,7 @@ class Dialect(NamedTuple):
         said = [f"cells are parted by {DELIMITERS[self.delimiter]}"] if self.delimiter != "," else []
         said += ["a comma is a number's point"] if self.point == "," else []
         said += ["thousands are grouped"] if self.grouped else []
+        said += [f"the row below the head has units: {' '.join(self.units).strip()}"] if self.units else []
         return said + (["it has no head: columns are numbered"] if self.names else [])
 
 
@@ -217,7 +222,7 @@ def _with_beginning(
 def _known(names: Sequence[str], settings: Mapping[str, Any]) -> RowLayout | None:
     """Tables whose columns don't say what they are, by their signature."""
     began = helpers.unix(settings.get("t_start"))
-    if list(names) == ["r", "l", "t"] and began is not None:  # stable_baselines3/common/monitor.py
+    if list(names[:3]) == ["r", "l", "t"] and began is not None:  # stable_baselines3/common/monitor.py
         clock = TimeColumn("t", elapsed=True, kept=True)
         return RowLayout("l", clock, True, None, began, ("steps are the sum of its 'l'",))
     return None
@@ -266,7 +271,7 @@ def _dialect(lines: Sequence[str], comments: int) -> Dialect:
         found.append((share if delimiter != " " or share == 1.0 else 0.0, width, delimiter, rows))
     if not found:
         return Dialect(skipped=skipped)
-    share, _, delimiter, rows = max(found, key=lambda each: (round(each[0], 1), each[1])) if found else found[0]
+    share, _, delimiter, rows = max(found, key=lambda each: (round(each[0], 1), each[2] != " ", each[1]))
     if not share:
         delimiter, rows = next(((each[2], each[3]) for each in found if each[2] == ","), (delimiter, rows))
     delimiter = delimiter if delimiter in DELIMITERS else ","
@@ -275,7 +280,19 @@ def _dialect(lines: Sequence[str], comments: int) -> Dialect:
     titles = rows[0] if rows else []
     if titles and all(_is_number(dialect.value(title)) for title in titles):
         return dialect._replace(names=tuple(f"column {number}" for number in range(1, len(titles) + 1)))
-    return dialect
+    return dialect._replace(units=tuple(rows[1])) if _has_units(rows[1:], dialect) else dialect
+
+
+def _has_units(rows: Sequence[Sequence[str]], dialect: Dialect) -> bool:
+    """Whether the first row has no number, and a word where all others have one."""
+    if len(rows) < 3:
+        return False
+    first, *others = ([dialect.value(cell) for cell in row] for row in rows)
+    if any(helpers.is_number(value) for value in first):
+        return False
+    columns = ([row[place] for row in others if len(row) > place] for place in range(len(first)))
+    return any(isinstance(value, str) and len(column) == len(others) and all(map(_is_number, column))
+               for value, column in zip(first, columns, strict=True))  # fmt: skip
 
 
 def _numbers(cells: Sequence[str], delimiter: str) -> tuple[str, bool]:
@@ -286,7 +303,7 @@ def _numbers(cells: Sequence[str], delimiter: str) -> tuple[str, bool]:
     english = sum(_GROUPED["."].fullmatch(cell) is not None for cell in commas)
     german = sum(_GERMAN.fullmatch(cell) is not None for cell in commas)
     if german and (german > english or (german == english and delimiter != ",")):
-        return ",", any(_GROUPED[","].fullmatch(cell) for cell in commas)
+        return ",", any(_GROUPED[","].fullmatch(cell) for cell in commas) or any(map(_MILLIONS.fullmatch, cells))
     return ".", english > 0
 
 
