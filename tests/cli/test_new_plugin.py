@@ -17,7 +17,7 @@ from tests.configuration.test_plugin_options import _forget
 from trackers.cli.app import app
 from trackers.errors import UsageError
 from trackers.plugged import kit
-from trackers.testing import PluginError, check_plugin
+from trackers.testing import DeviceError, PluginError, check_plugin
 
 
 def written(name: str = "toydb") -> Path:
@@ -51,7 +51,7 @@ def checked(home: Path) -> list[str]:
 @pytest.mark.processes
 def test_what_it_writes_keeps_its_promises(toydb: Path) -> None:
     """One thing of each group, but devices; nothing of the template is left in it."""
-    groups = ("commands", "copies", "fuzz", "options", "preloads", "prechecks", "readers", "trackers")
+    groups = ("commands", "copies", "fuzz", "options", "preloads", "prechecks", "readers", "sql", "trackers")
     assert sorted(checked(toydb)) == sorted(f"{group} toydb" for group in groups)
     texts = [path.read_text() for path in toydb.rglob("*") if path.suffix in (".py", ".md", ".toml")]
     assert not any("@" in text.replace("@classmethod", "").replace("@app.", "") for text in texts)
@@ -74,6 +74,18 @@ FAULTS = [
     ("../pyproject.toml", "trackers.copies", "trackers.copy", "there is no group 'trackers.copy': did you mean"),
     ("../pyproject.toml", "trackers_toydb.tracker:preload", "trackers_toydb.tracker:FILE", "is no function"),
 ]
+COUNT, SQLITE = "def count(directory: Path) -> None:\n", "    import sqlite3  # noqa: F401\n"
+READ, MISSING = "        last = run.created\n", '        raise NotFound(f"toydb: no file {path}")\n'
+FAULTS += [
+    ("commands.py", COUNT, f"{COUNT}    directory\n", "command 'toydb count' has no help"),
+    ("tracker.py", SQLITE, "    raise ValueError('no')\n", "ValueError: no"),
+    ("tracker.py", SQLITE, "    import threading; threading.Timer(60, print).start()\n", "leaves a thread"),
+    ("reader.py", READ, f"{READ}        yield Finish(time=__import__('time').time(), status='x')\n", "read twice"),
+    ("reader.py", MISSING, "        path = next(path.parent.glob('*.sqlite'))\n", "must be NotFound, it found"),
+    ("sql.py", "if not name.starts", "if record['step'] < 10 and not name.starts", "10 rows, the reader's runs 20"),
+    ("sql.py", "float(value)]", "float(value) + 1]", "metrics has 20 rows, the reader's runs 20"),
+    ("sql.py", '("runs", "metrics")\n', '("runs", "numbers")\n', "numbers does not exist"),
+]  # fmt: skip
 
 
 @pytest.mark.processes
@@ -92,6 +104,70 @@ def test_kit_sees_each_promise_that_is_broken(file: str, old: str, new: str, wor
             checked(toydb)
     else:
         checked(toydb)
+
+
+PART = """
+from trackers.hardware.gpus.base import Gpu, GpuSource, Reading
+from trackers.relay.parts.part import RelayPart
+
+class Part(RelayPart):
+    def poll(self, moment):
+        pass
+    def end(self):
+        return True
+
+class Source(GpuSource):
+    name = "toy"
+    def __init__(self):
+        self.gpus = [Gpu(label="0", index=0, vendor="toy", name="Toy 1")]
+    def read(self, whole=False):
+        return [Reading(gpu=self.gpus[0], power_w=5.0)]
+
+def part(beside):
+    return Part()
+
+def devices(opening):
+    opening.entering()
+    return Source()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("", "", ""),
+        ("return Part()", "return None", "skipped parts toy: it makes no part"),
+        ("return Part()", "return 5", "part 'toy' made no RelayPart but int"),
+        ('name = "toy"', 'name = "toy"; AT_ONCE_S = 0', "part 'toy': begin took 0.0 s: it has to return at once"),
+        ("        pass\n", "        1 / 0\n", "part 'toy': poll raised ZeroDivisionError"),
+        ("return True", "return False", "part 'toy': it hadn't ended"),
+        ("return Source()", "return None", "skipped devices toy: this machine has none"),
+        ("    return Source()", "    1 / 0", "devices 'toy': opened on this machine it raised ZeroDivisionError"),
+        ("power_w=5.0", "power_w=-5.0", "device 0: power_w is -5.0"),
+        ("    opening.entering()\n", "", "without calling entering() before"),
+    ],
+)
+def test_kit_runs_parts_and_reads_devices(
+    old: str, new: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part beside a run that ends, devices as a sampler reads them; what isn't here is skipped, and why."""
+    if "AT_ONCE_S" in new:
+        monkeypatch.setattr(kit, "AT_ONCE_S", 0)
+    monkeypatch.setattr(kit.beside, "END_S", 0.0)
+    assert old in PART
+    plugin_site.install(
+        tmp_path, "toy", {"parts": {"toy": "toy_mod:part"}, "devices": {"toy": "toy_mod:devices"}},
+        toy_mod=PART.replace(old, new) if old else PART,
+    )  # fmt: skip
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "toy_mod", raising=False)
+    if words and not words.startswith("skipped"):
+        with pytest.raises((PluginError, DeviceError), match=re.escape(words)):
+            check_plugin("toy", directory=tmp_path / "kit")
+        return
+    report = check_plugin("toy", directory=tmp_path / "kit")
+    assert words in str(report)
+    assert len(report.passed) == 2 - bool(words)
 
 
 NO_NAME = "can't be a plug-in"

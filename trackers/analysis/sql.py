@@ -80,17 +80,21 @@ def sql(
     need("duckdb pyarrow", "sql")
     given = any(source is not None for source in sources)
     named = helpers.source_names(sources) if given else [str(JournalReader(root).root())]
-    words = {word.lower() for word in re.findall(r"\w+", query)}
-    old_names = _old_names(query)
     brought = _brought(named)
     if engine != DUCKDB and (brought is None or engine not in brought.engines):
         raise _no_engine(engine)
     if master and engine == DUCKDB:
         raise UsageError("sql: a master is Spark's: engine spark")
     if brought is not None:
-        made = brought(named, words, old_names)
+        made = brought(named, _words(query), _old_names(query))
         return Frame(_run(query, made.register, made.tables) if engine == DUCKDB else made.run(engine, query, master))
-    gathered = gather(named, root, RunStats if words & {"runs", "config", "summary"} else RunKey)
+    return Frame(by_readers(query, named, root))
+
+
+def by_readers(query: str, sources: Sequence[str], root: Path | None = None) -> Any:
+    """What a query answers over tables that the sources' readers make, whatever a plug-in brings for them."""
+    words, old_names = _words(query), _old_names(query)
+    gathered = gather(sources, root, RunStats if words & {"runs", "config", "summary"} else RunKey)
     for reason in gathered.problems:
         helpers.warn(reason)
     tables = _tables(words, gathered, old_names)
@@ -100,7 +104,7 @@ def sql(
             connection.register(name, table)
         return []
 
-    return Frame(_run(query, register, TABLES))
+    return _run(query, register, TABLES)
 
 
 class SqlTables(ABC):
@@ -165,6 +169,10 @@ def _no_engine(engine: str) -> UsageError:
     known = [DUCKDB, *OURS, *(name for engines in reading.values() for name in engines)]
     listed = ", ".join(dict.fromkeys(known))
     return UsageError(f"sql: unknown engine {engine!r}{did_you_mean(engine, known)} Known: {listed}")
+
+
+def _words(query: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"\w+", query)}
 
 
 def _old_names(query: str) -> set[str]:

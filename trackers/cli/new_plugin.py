@@ -25,6 +25,7 @@ FILES = {
     "trackers_@NAME@/reader.py": "reader.py",
     "trackers_@NAME@/copies.py": "copies.py",
     "trackers_@NAME@/commands.py": "commands.py",
+    "trackers_@NAME@/sql.py": "sql.py",
     "trackers_@NAME@/fuzz.py": "fuzz.py",
     "tests/test_@NAME@.py": "test.py",
 }
@@ -37,7 +38,7 @@ def new_plugin(
         Path | None, typer.Option("--directory", metavar="DIR", help="To be made; default: trackers-NAME.")
     ] = None,
 ) -> None:
-    """Write a distribution with a tracker, a reader, options, a copy destination and a command, whose tests pass.
+    """Write a distribution with a tracker, a reader, options, a copy destination, a command and SQL, whose tests pass.
 
     It stores runs in a SQLite file: replace what you need, and take out what you don't. docs/plugins.md says what each
     part is for.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trackers.plugged.kit import PluginError, checked
+from trackers.plugged.kit import PluginError, checked, device_source
 from trackers.testing.checks import Bench, Skipped, all_checks
 from trackers.testing.confined import ConfinedError, check_confined
 from trackers.testing.devices import DeviceError, check_devices
@@ -137,9 +137,11 @@ def check_plugin(
 ) -> Report:
     """Hold an installed distribution to all that its entry points declare: each thing loads, and its name is free.
 
-    A precheck loads neither the tracker nor its packages; options have prompt and help; a copy agrees and is the same
-    the second time; files that a function of the group ``trackers.fuzz`` wrote are read as far as they go, however
-    damaged. Devices are only loaded: :func:`check_devices` reads them.
+    A precheck loads neither the tracker nor its packages, a preload leaves no thread; options have prompt and help,
+    commands say what they do; a copy agrees and is the same the second time; a part returns at once and ends; files
+    that a function of the group ``trackers.fuzz`` wrote are read twice alike, asked by SQL as the reader has them, and
+    read as far as they go, however damaged; devices of this machine are read. What can't be looked at here is skipped,
+    with the reason.
 
     Args:
         distribution: its name, as an installer knows it.
@@ -154,11 +156,13 @@ def check_plugin(
     __tracebackhide__ = True
     home, report = Path(directory).resolve(), Report()
     for name, why in checked(distribution, home, copies or {}, options or {}):
+        group, _, tracker = name.partition(" ")
+        if group == "devices" and not why:
+            check_devices(device_source(tracker))
         if why:
             report.skipped[name] = why
         else:
             report.passed.append(name)
-        group, _, tracker = name.partition(" ")
         if group == "trackers" and read is not None and not why:
             kit = check_tracker(tracker, read, directory=home / tracker, options=options, limits=limits)
             report.passed += kit.passed
