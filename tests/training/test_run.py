@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -62,6 +63,41 @@ def test_log_writes_one_line_each_with_its_step_and_time(run: Run) -> None:
     assert [record.values["loss"] for record in found] == [1.0 / (step + 1) for step in range(50)]
     times = [record.time for record in found]
     assert times == sorted(times)
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [{"prompt": "2+2", "completion": "4", "reward": 1.0}, {"prompt": "3+3", "completion": "9"}],
+        {"prompt": ["2+2", "3+3"], "completion": ["4", "9"], "reward": [1.0, None]},
+        pandas.DataFrame({"prompt": ["2+2", "3+3"], "completion": ["4", "9"], "reward": [1.0, None]}).astype(object),
+    ],
+    ids=["mappings", "columns", "frame"],
+)  # fmt: skip
+def test_samples_are_a_table_at_the_step_of_the_last_call(run: Run, samples: Any) -> None:
+    """In any form; the steps of calls without one go on as they would have."""
+    run.log({"loss": 1.0})
+    run.log_samples("rollouts", samples)
+    run.log({"loss": 0.5})
+    run.log_samples("rollouts", samples, step=1)
+    run.log_samples("rollouts", samples, step=0)
+    run.log({"loss": 0.25})
+    assert [record.step for record in metrics(run)] == [0, 1, 2]
+    tables = [record for record in journal(run) if isinstance(record, records.Media)]
+    assert [(table.name, table.step, table.type) for table in tables] == [("rollouts", at, "table") for at in (0, 1, 0)]
+    assert tables[0].items[0].data["columns"] == ["prompt", "completion", "reward"]
+    assert tables[0].items[0].data["rows"][0] == ["2+2", "4", 1.0]
+    assert tables[0].items[0].meta == {"samples": True}
+
+
+@pytest.mark.parametrize("samples", [7, "text", [1, 2], [{"a": 1}, 2], None])
+def test_samples_that_are_none_are_named_once(run: Run, samples: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Training goes on."""
+    with caplog.at_level(logging.WARNING, "trackers"):
+        run.log_samples("rollouts", samples)
+        run.log_samples("rollouts", samples)
+    assert caplog.text.count("log_samples") <= 1
+    assert not [record for record in journal(run) if isinstance(record, records.Media)] or samples is None
 
 
 def test_saved_files_of_one_name_are_told_apart(run: Run, tmp_path: Path) -> None:

@@ -109,6 +109,48 @@ def test_table_is_searched_sorted_paged_and_followed_over_steps(window: Browser)
 
 
 @pytest.mark.slow
+def test_conversations_are_read_sorted_and_compared(window: Browser) -> None:
+    """Messages are folded to their first words but the last one, and stay texts; two runs, or two steps of one, are
+    side by side."""
+
+    def rollouts(answers: list[str]) -> list[MediaFile]:
+        rows = [
+            [k, [{"role": "user", "content": HOSTILE}, {"role": "assistant", "content": answer}], len(answer)]
+            for k, answer in enumerate(answers)
+        ]
+        data = {"columns": ["id", "messages", "reward"], "rows": rows}
+        return [MediaFile(format="json", data=data, meta={"samples": True})]
+
+    for run_id, answers in (("one", ["4", HOSTILE]), ("two", ["five", HOSTILE])):
+        more = [
+            Media(name="rollouts", type="table", items=rollouts(said), step=step, time=T0)
+            for step, said in ((1, ["?", "??"]), (5, answers))
+        ]
+        write_run(run_id, more=more)
+    with site(runs=2) as found:
+        visit(window, found, "#tab=tables&tsort=reward&tdesc=1")
+        talk = "[...document.querySelectorAll('.talk')].map(one => [...one.querySelectorAll('details')])"
+        said = f"{talk}.map(one => one[1].querySelector('div').textContent)"
+        wait(window, f"{talk}.length === 2")
+        choose(window, "run", "one")
+        wait(window, f"{said}[1] === '4'")
+        assert window.script(f"return {talk}[0].map(one => one.open)") == [False, True]
+        assert window.script(f"return {said}") == [HOSTILE, "4"]
+        assert window.script(f"return {talk}[0][0].querySelector('summary').textContent") == f"user {HOSTILE}"
+        choose(window, "beside", "two")
+        wait(window, f"{talk}.length === 2 && document.querySelectorAll('.talk.unlike').length === 2")
+        assert window.script(f"return {said}") == ["4", "five"]
+        choose(window, "beside", "itself at another step")
+        wait(window, f"{talk}.length === 4")
+        assert sorted(window.script(f"return {said}")) == sorted(["4", "?", HOSTILE, "??"])
+        heads = "return [...document.querySelectorAll('.logged tr.second th')].map(one => one.textContent.trim())"
+        assert window.script(heads)[:2] == ["step 5", "step 1"]
+        slide(window, "step beside it", 1)
+        wait(window, f"{talk}.length === 0")
+        assert window.console() == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("both", [False, True])
 def test_late_answer_about_a_table_isnt_shown(window: Browser, both: bool) -> None:
     """Why an earlier search failed doesn't take the place of what a later one found."""

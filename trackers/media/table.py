@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from trackers.errors import UsageError
+from trackers.formats.conversations import SAMPLES
 from trackers.formats.json_values import text
 from trackers.media.base import MediaStore, MediaValue, comes_from, made_from
 from trackers.records import MediaFile, escaped, name_floats
@@ -214,6 +215,23 @@ class EvalTable(Table):
         items = super().items(store)
         for item in items:
             item.meta = {**item.meta, **self._roles}
+        return items
+
+
+class SampleTable(Table):
+    """A table of samples of a language model, which trackers with a place for conversations show as such.
+
+    Args:
+        samples: mappings by column, lists by column, or a data frame: see :class:`Table`.
+    """
+
+    def __init__(self, samples: Any) -> None:
+        super().__init__(data=samples)
+
+    def items(self, store: MediaStore) -> list[MediaFile]:
+        items = super().items(store)
+        for item in items:
+            item.meta = {**item.meta, SAMPLES: True}
         return items
 
 

@@ -81,6 +81,9 @@ class NullRun(NotMeasuring, WandbRun):
         """Changes this object's config only."""
         self.config.update(params, **more)
 
+    def log_samples(self, name: str, samples: Any, step: int | None = None) -> None:
+        """Nothing."""
+
     def define_metric(
         self,
         name: str,

@@ -443,6 +443,31 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         spans: Spans = self._spans
         return spans
 
+    def log_samples(self, name: str, samples: Any, step: int | None = None) -> None:
+        """Keep samples of a language model: rollouts, answers of an evaluation.
+
+            run.log_samples("rollouts", [{"messages": [...], "reward": 0.5, "env": "math"}], step=100)
+
+        Args:
+            name: of the table that they are kept as.
+            samples: a mapping for each, lists by column (as TRL and verl have them), or a data frame. A conversation is
+                a list of messages (``role``, ``content``, ``tool_calls`` as OpenAI's) under ``messages``, or texts or
+                messages under ``prompt`` and ``completion`` (or ``input`` and ``output``). All else is any column.
+            step: default the step of the last call of ``log``.
+
+        Raises nothing of its own once the run has started: what can't be kept is named in a warning.
+        """
+        self._recorder.guard("log_samples", self._log_samples, name, samples, step)
+
+    def _log_samples(self, name: str, samples: Any, step: int | None) -> None:
+        from trackers.media.table import SampleTable
+
+        recorder = self._recorder
+        if recorder.is_main:
+            last, following = recorder.step, recorder.following
+            recorder.log({_text(name): SampleTable(samples)}, self._last_step if step is None else step, True)
+            recorder.step, recorder.following = max(last, recorder.step), max(following, recorder.following)
+
     def log_artifact(
         self,
         artifact_or_path: Any = None,
@@ -926,8 +951,8 @@ quiet_at_the_end(
     Run,
     (
         "alert", "define_metric", "finish_artifact", "flush", "inspect", "link_artifact", "link_model", "log_artifact",
-        "log_code", "log_hyperparams", "log_model", "loop", "save", "span", "status", "timer", "communication",
-        "unwatch", "upsert_artifact", "use_artifact", "use_model", "watch", "on_stop",
+        "log_code", "log_hyperparams", "log_model", "log_samples", "loop", "save", "span", "status", "timer",
+        "communication", "unwatch", "upsert_artifact", "use_artifact", "use_model", "watch", "on_stop",
     ),
 )  # fmt: skip
 

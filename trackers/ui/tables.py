@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from trackers.analysis import table_diff, table_rows
 from trackers.errors import NotFound, UsageError
+from trackers.formats import conversations
 from trackers.formats.csv_cell import csv_cell
 from trackers.readers import logged_tables
 from trackers.records import Media, MediaFile, Record, escaped, name_floats
@@ -31,6 +34,11 @@ MOST_SAVED = 5_000_000
 """Maximum number of cells saved as one CSV file."""
 LONGEST = 2000
 """Maximum length of a text in a cell, in characters."""
+
+MOST_MESSAGES = 100
+"""Maximum number of messages of a conversation that are shown."""
+LONGEST_MESSAGE = 20_000
+"""Maximum length of a message, in characters."""
 
 Whole = Callable[[Media], Media]
 
@@ -256,7 +264,11 @@ def _row_limit(requested: int, columns: int) -> int:
 
 
 def _rows(table: Any) -> list[list[Any]]:
-    columns = [[_cell(value) for value in column.to_pylist()] for column in table.columns]
+    columns = [
+        [_conversation(value) or _cell(value) for value in column.to_pylist()]
+        if table_rows.kind(field.type) == "text" else [_cell(value) for value in column.to_pylist()]
+        for field, column in zip(table.schema, table.columns, strict=True)
+    ]  # fmt: skip
     return [list(row) for row in zip(*columns, strict=True)]
 
 
@@ -279,6 +291,35 @@ def _cell(value: Any) -> Any:
         }
     text = value if isinstance(value, str) else str(table_rows.display_value(value))
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _conversation(value: Any) -> dict[str, Any] | None:
+    """A cell that is a list of messages, whatever its column is called: role, text, and calls of tools of each."""
+    if not isinstance(value, str) or not value.startswith("[{") or ('"role"' not in value and '"from"' not in value):
+        return None
+    try:
+        found = conversations.messages(msgspec.json.decode(value))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    if not found:
+        return None
+    shown = [
+        [str(one["role"])[:40], _text(one["content"]), *map(_text, filter(None, map(one.get, conversations.KEPT)))]
+        for one in found[:MOST_MESSAGES]
+    ]
+    return {"messages": shown, "more": max(0, len(found) - MOST_MESSAGES)}
+
+
+def _text(value: Any) -> str:
+    """What a message holds: text, or the texts of its parts, what isn't text as JSON."""
+    if isinstance(value, list):
+        value = "\n".join(
+            str(part["text"]) if isinstance(part, dict) and isinstance(part.get("text"), str) else _text(part)
+            for part in value
+        )
+    text = "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = escaped(text)
+    return text if len(text) <= LONGEST_MESSAGE else text[: LONGEST_MESSAGE - 1] + "…"
 
 
 def _saved(value: Any) -> Any:

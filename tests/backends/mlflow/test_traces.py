@@ -87,6 +87,8 @@ def test_spans_are_traces_once_though_deliveries_are_killed(
                     raise ValueError("no")
             answer.outputs = "a"
         run.log({"score": number}, step=number)
+    said = [{"role": "user", "content": "2+2"}, {"role": "assistant", "content": "4"}]
+    run.log_samples("rollouts", [{"messages": said, "reward": 0.5}, {"messages": None, "reward": 0.0}])
     run.finish()
     journal = Journal(tmp_path / "train")
     for point in ("mlflow.spans.after", "mlflow.write.after", "mlflow.commit.before"):
@@ -96,6 +98,9 @@ def test_spans_are_traces_once_though_deliveries_are_killed(
     (experiment,) = [one for one in client.search_experiments() if one.name == "chaos"]
     (there,) = client.search_runs([experiment.experiment_id])
     found = stored(uri, there.info.run_id)
+    (sample,) = found.pop().data.spans
+    assert (sample.name, sample.inputs, sample.outputs) == ("rollouts", {"messages": said[:1]}, said[1:])
+    assert (sample.span_type, sample.attributes["reward"]) == ("LLM", 0.5)
     assert [len(trace.data.spans) for trace in found] == [2, 2, 3]
     first, last = found[0], found[2]
     names = {span.name: span for span in last.data.spans}
@@ -105,6 +110,7 @@ def test_spans_are_traces_once_though_deliveries_are_killed(
     assert names["boom"].status.status_code.name == "ERROR"
     assert names["boom"].events[0].attributes["exception.message"] == "no"
     assert [trace.info.state.name for trace in found] == ["OK"] * 3
+    assert client.load_table(experiment.experiment_id, "tables/rollouts.json")["reward"].tolist() == [0.5, 0.0]
     assert first.info.token_usage == {"input_tokens": 10, "output_tokens": 0, "total_tokens": 10}
     read, written = (trackers.load(source).spans().to_pandas().sort_values("span").reset_index(drop=True)
                      for source in (f"mlflow:{uri}#chaos", str(tmp_path / "train/runs")))  # fmt: skip

@@ -629,6 +629,36 @@ def test_spans_are_traces(info: RunInfo) -> None:
     assert found == {span.name: span for span in (spans[0], spans[2], spans[3])}
 
 
+def test_samples_are_traces_beside_their_table(info: RunInfo) -> None:
+    """With messages and the other columns; once; those above a step go where training goes back."""
+    from trackio.sqlite_storage import SQLiteStorage
+
+    said = [{"role": "user", "content": "2+2"}, {"role": "assistant", "content": "4"}]
+    table = {"columns": ["messages", "reward"], "rows": [[said, 1.0], [said, float("-inf")]]}
+    item = MediaFile(format="json", data=table, meta={"samples": True})
+    records = stream(
+        [
+            Metrics(step=1, time=T0, values={"loss": 1.0}),
+            Media(step=1, time=T0, name="rollouts", type="table", items=[item]),
+            Media(step=2, time=T0 + 1, name="rollouts", type="table", items=[item]),
+        ]
+    )
+    driver = Driver(TrackioTracker, info)
+    driver.deliver(records, batch=1)
+    driver.deliver(records)
+    traces = SQLiteStorage.get_traces("digits", "baseline", run_id="abcd1234")
+    assert [(trace["key"], trace["step"], trace["messages"]) for trace in traces].count(("rollouts", 1, said)) == 2
+    assert sorted(str(trace["metadata"]["reward"]) for trace in traces) == ["-inf", "-inf", "1.0", "1.0"]
+    assert [values["rollouts"]["_type"] for _, _, values in rows()] == ["trackio.table"] * 2
+    back = [Start(time=T0 + 2, attempt=2, from_step=1), Metrics(step=2, time=T0 + 3, values={"loss": 0.5})]
+    driver.deliver([*records, *stream(back, name="rank-0.2", first_seq=4)])
+    assert {trace["step"] for trace in SQLiteStorage.get_traces("digits", "baseline", run_id="abcd1234")} == {1}
+    reader, (source,) = registry.open_source("trackio:digits")
+    read = list(reader.read(source))
+    assert not [record for record in read if isinstance(record, Span)]
+    assert [record.step for record in read if isinstance(record, Media)] == [1]
+
+
 def test_machine_and_packages_are_files(info: RunInfo) -> None:
     """What is no setting stands among the project's files, and not where settings are compared; readers find it."""
     from trackio.utils import MEDIA_DIR

@@ -11,10 +11,12 @@ import logging
 import re
 from typing import Any
 
-from trackers.formats import gen_ai
+from trackers.backends.shared import media_files
+from trackers.formats import conversations, gen_ai
 from trackers.formats.mlflow_names import STEP
-from trackers.records import Span, name_floats
+from trackers.records import Media, Span, name_floats
 from trackers.support.failpoints import failpoint
+from trackers.tracker import RunInfo
 
 BATCH = 100
 """mlflow/store/tracking/abstract_store.py: link_traces_to_run takes so many traces."""
@@ -44,6 +46,16 @@ class Traces:
         ids = _TRACE.fullmatch(span.trace), _SPAN.fullmatch(span.span), not span.parent or _SPAN.fullmatch(span.parent)
         if all(ids) and int(span.trace, 16) and int(span.span, 16):
             self._waiting.append(span)
+
+    def add_samples(self, info: RunInfo, record: Media) -> None:
+        """Have the conversations of a table of samples be sent as traces, beside the table.
+
+        Raises:
+            Rejected: its file is missing or broken.
+        """
+        for columns, rows in media_files.samples(info, record):
+            for span in conversations.as_spans(record, info.id, columns, rows):
+                self.add(span)
 
     def clear(self) -> None:
         """Forget what waits."""

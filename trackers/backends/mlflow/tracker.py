@@ -208,6 +208,7 @@ class MlflowTracker(MlflowPrecheck):
                     self._files.text(record, "alerts", f"[{record.level}] {record.title}: {record.text}".rstrip(": "))
                 elif isinstance(record, Media):
                     self._files.media(record)
+                    self._traces.add_samples(self._info, record)
                 elif isinstance(record, ArtifactRecord):
                     folder = self._files.artifact(record)
                     if record.type == "model":

@@ -11,14 +11,16 @@ import errno
 import io
 import json
 import wave
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 
 from trackers.errors import DeliveryError, Rejected, Unavailable
+from trackers.formats.conversations import SAMPLES
 from trackers.formats.pixels import array_as_gif, array_as_picture, array_frames, load_array, open_picture, refusing
-from trackers.records import MediaFile
+from trackers.records import Media, MediaFile
 from trackers.support import confined
 from trackers.tracker import RunInfo
 
@@ -158,6 +160,17 @@ def table(info: RunInfo, item: MediaFile) -> tuple[list[str], list[list[Any]]]:
     ):
         raise Rejected(f"{item.file or 'a table'} has no columns and rows")
     return [str(column) for column in data["columns"]], [list(row) for row in data["rows"]]
+
+
+def samples(info: RunInfo, record: Media) -> Iterator[tuple[list[str], list[list[Any]]]]:
+    """The tables of a record whose rows are samples of a language model, as :func:`table` gives them.
+
+    Raises:
+        Rejected: as :func:`table`.
+    """
+    for item in record.items:
+        if record.type == "table" and item.meta.get(SAMPLES):
+            yield table(info, item)
 
 
 def cell(value: Any) -> tuple[str, list[MediaFile]] | None:

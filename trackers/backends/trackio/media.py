@@ -11,6 +11,7 @@ from typing import Any
 from trackers.backends.shared import charts, media_files, overlays
 from trackers.backends.trackio.store import Files, TrackioStore
 from trackers.errors import Rejected
+from trackers.formats import conversations
 from trackers.records import ArtifactRecord, Media, MediaFile
 from trackers.support import confined
 from trackers.tracker import RunInfo
@@ -40,6 +41,15 @@ def media_values(info: RunInfo, store: TrackioStore, record: Media, step: int) -
         if drawn is not None:
             values[f"{name}/chart"] = _shown(info, store, record, "image", drawn, "png", f"{number}:chart", step, None)
     return values
+
+
+def samples(info: RunInfo, record: Media) -> list[dict[str, Any]]:
+    """The conversations among a table's rows as trackio's traces, where the table is one of samples.
+
+    Raises:
+        Rejected: as :func:`media_values`.
+    """
+    return [trace for table in media_files.samples(info, record) for trace in conversations.as_traces(*table)]
 
 
 def _value(info: RunInfo, store: TrackioStore, record: Media, item: MediaFile, number: int, step: int) -> Any:

@@ -7,6 +7,7 @@ buffers in a thread that loses what it holds when it is killed.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 import sqlite3
@@ -381,6 +382,10 @@ class LocalStore:
                     "DELETE FROM metrics WHERE run_id = ? AND step > ? AND substr(log_id, 1, ?) = ?",
                     (run_id, step, len(run_id) + 1, f"{run_id}:"),
                 )
+                with contextlib.suppress(sqlite3.OperationalError):  # trackio before it had traces
+                    connection.execute(
+                        "DELETE FROM traces WHERE run_id = ? AND step > ? AND log_id LIKE '%:samples'", (run_id, step)
+                    )
                 connection.commit()
         return True
 

@@ -28,7 +28,14 @@ import msgspec
 
 from trackers.backends.shared.append_file import FileShrunk
 from trackers.backends.shared.console_log import NAME, ConsoleLog
-from trackers.backends.trackio.media import INTEGERS, artifact_files, media_values, report, to_trackio_json
+from trackers.backends.trackio.media import (
+    INTEGERS,
+    artifact_files,
+    media_values,
+    report,
+    samples,
+    to_trackio_json,
+)
 from trackers.backends.trackio.precheck import TrackioPrecheck
 from trackers.backends.trackio.store import (
     RESULTS,
@@ -116,6 +123,7 @@ class _Batch:
     system: list[TrackioRow] = field(default_factory=list)
     alerts: list[AlertRow] = field(default_factory=list)
     traces: list[TrackioRow] = field(default_factory=list)
+    samples: list[TrackioRow] = field(default_factory=list)
 
     def add_sample(self, row: TrackioRow, record: Record) -> None:
         """Add what a machine's sampler says."""
@@ -322,6 +330,8 @@ class TrackioTracker(TrackioPrecheck):
         if batch.traces and not self._store.trace(batch.traces):
             self._send_rows(batch.traces)
             batch.fresh += len(batch.traces) if records[-1].seq > batch.counted else 0
+        if batch.samples:  # beside their tables: where there are no traces, these are enough
+            self._store.trace(batch.samples)
         state["rows"] = state.get("rows", 0) + batch.fresh
         state["samples"] = state.get("samples", 0) + batch.fresh_samples
         state["counted"] = max(batch.counted, cursor.seq)
@@ -345,6 +355,8 @@ class TrackioTracker(TrackioPrecheck):
                 step = self._step(record)
                 media = media_values(self._info, self._store, record, step)
                 named = {self._stored_name(name): value for name, value in media.items()}
+                if traces := samples(self._info, record):
+                    batch.samples.append(TrackioRow(f"{log_id}:samples", step, record.time, {record.name: traces}))
                 return batch.rows.add(log_id, step, record.time, named)
             case Span():
                 batch.traces += self._trace(record, log_id)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.formats import gen_ai
+from trackers.formats.conversations import SAMPLE
 from trackers.formats.mlflow_names import STEP, refusal
 from trackers.readers.helpers import warn
 from trackers.readers.mlflow import bounded_http
@@ -132,7 +133,7 @@ def _of_file(client: Any, info: Any, uri: str) -> Iterator[Span]:
 
 def _spans(entities: Any) -> Iterator[Span]:
     for entity in entities:
-        if entity.end_time_ns:
+        if entity.end_time_ns and SAMPLE not in entity.attributes:
             yield _span(entity)
 
 

@@ -43,6 +43,7 @@ const DEFAULTS = {
   ta: "",
   tb: "",
   tstep: "",
+  tother: "",
   ton: [],
   tall: "",
   tq: "",

@@ -19,9 +19,9 @@ export const placeAt = (steps, value) => {
   });
   return found;
 };
-export function stepBar(bar, label, kept) {
+export function stepBar(bar, label, kept, words = "step") {
   // a slider; kept: reads and writes the state's value, "" for the last
-  const box = element("label", bar, "step"),
+  const box = element("label", bar, words),
     slide = element("input", box),
     where = element("span", bar, "", "soft step");
   slide.type = "range";
@@ -39,6 +39,7 @@ export function stepBar(bar, label, kept) {
   });
   return {
     value,
+    parts: [box, where],
     show: (found) => {
       axis = found;
       slide.max = String(Math.max(0, axis.length - 1));

@@ -18,6 +18,7 @@ const said = (box, action) =>
   });
 function cellOf(row, value, address, label) {
   if (!value || typeof value !== "object") return cell(row, value);
+  if (value.messages) return conversation(row, value);
   const made = element("td", row, null, "mediacell");
   if (value.shown) played(made, value.media, value.format, address, value.caption, label);
   else if (value.format) {
@@ -26,6 +27,20 @@ function cellOf(row, value, address, label) {
     save.download = "";
   } else element("span", made, `(${value.media})`, "soft");
   if (value.caption) element("div", made, value.caption, "soft");
+  return made;
+}
+// Each message folded to its first words, but the last one.
+function conversation(row, value) {
+  const made = element("td", row, null, "talk");
+  value.messages.forEach(([role, content, ...more], k) => {
+    const box = element("details", made),
+      head = element("summary", box);
+    box.open = k === value.messages.length - 1;
+    element("b", head, role);
+    element("span", head, ` ${(content || more[0] || "").slice(0, 80)}`, "soft");
+    for (const said of [content, ...more]) if (said) element("div", box, said);
+  });
+  if (value.more) element("p", made, `${whole(value.more)} more messages`, "soft");
   return made;
 }
 function heading(head, label, name, query, changed, kind = "") {

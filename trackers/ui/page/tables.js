@@ -60,6 +60,18 @@ export function tablesView() {
     keep();
     if (draw) draw();
   }, 60);
+  const otherSteps = stepBar(
+    bar,
+    "step beside it",
+    {
+      get: () => state.tother,
+      set: (tother) => {
+        go({ tother }, { quiet: true });
+        slid();
+      },
+    },
+    "other step",
+  );
   const first = choice(bar, "run", [], "", (ta) => {
     go({ ta, tb: state.tb === ta ? "" : state.tb }, { quiet: true });
     shape = "";
@@ -67,7 +79,8 @@ export function tablesView() {
   });
   const second = choice(bar, "beside", [], "", (tb) => {
     reset();
-    go({ tb }, { quiet: true });
+    const own = stepsOf(state.ta);
+    go({ tb, tother: tb === state.ta ? String(own[own.length - 2]) : "" }, { quiet: true });
     refresh();
   });
   const keys = checks(
@@ -90,7 +103,10 @@ export function tablesView() {
     if (draw) draw();
   });
   const on = () => (state.ton.length ? state.ton : columns.filter((name) => KEY.test(name)).slice(0, 1));
-  const place = (key) => placeAt(names.find((one) => one.name === state.table).runs[key] || [], steps.value());
+  const placeOf = (key, at) => placeAt(names.find((one) => one.name === state.table).runs[key] || [], at);
+  const place = (key) => placeOf(key, steps.value());
+  const otherPlace = () => placeOf(state.tb, (state.ta === state.tb ? otherSteps : steps).value());
+  const stepsOf = (key) => axisOf([names.find((one) => one.name === state.table).runs[key]]);
   const label = (key) => (runs.find((one) => one.key === key) || { name: "" }).name;
   const stepNote = element("span", bar, "", "soft");
   const refresh = latest(async (fresh) => {
@@ -117,7 +133,8 @@ export function tablesView() {
     }
     const having = runs.filter((one) => there.runs[one.key]);
     const ta = there.runs[state.ta] ? state.ta : having[0].key,
-      tb = there.runs[state.tb] && state.tb !== ta ? state.tb : "";
+      tb = there.runs[state.tb] && (state.tb !== ta || there.runs[ta].length > 1) ? state.tb : "",
+      itself = tb === ta;
     Object.assign(state, { table: there.name, ta, tb });
     fill(
       which,
@@ -129,10 +146,14 @@ export function tablesView() {
       having.map((one) => [one.key, one.name]),
       ta,
     );
-    fill(second, [["", "–"], ...having.filter((one) => one.key !== ta).map((one) => [one.key, one.name])], tb);
-    second.parentElement.hidden = having.length < 2;
+    const beside = having.filter((one) => one.key !== ta).map((one) => [one.key, one.name]);
+    if (there.runs[ta].length > 1) beside.unshift([ta, "itself at another step"]);
+    fill(second, [["", "–"], ...beside], tb);
+    second.parentElement.hidden = !beside.length;
     keysBox.hidden = differing.parentElement.hidden = !tb;
     steps.show(axisOf([there.runs[ta], ...(tb ? [there.runs[tb]] : [])]));
+    otherSteps.show(itself ? axisOf([there.runs[ta]]) : []);
+    for (const part of otherSteps.parts) part.hidden = !itself;
     const now = JSON.stringify([there.name, ta, tb]);
     if (now !== shape) {
       columns = tb
@@ -143,15 +164,17 @@ export function tablesView() {
       if (tb) keys.textContent = "rows by ▾";
       query.drawn = (answer) => {
         stepNote.textContent = (answer.steps || [answer.step])
-          .map((step, k) => (step === null || step === steps.value() ? "" : `${label(k ? tb : ta)}: ${stepText(step)}`))
+          .map((step, k) =>
+            step === null || (step === steps.value() && !itself) ? "" : `${label(k ? tb : ta)}: ${stepText(step)}`,
+          )
           .filter(Boolean)
           .join(", ");
         if (tb) keys.textContent = `rows by ${on().join(", ") || "their number"} ▾`;
         main.dataset.drawn = `${answer.total}`;
       };
       const one = () => ({ run: ta, name: state.table, place: place(ta) });
-      const both = () => ({ ...one(), other: tb, other_place: place(tb), on: on().join("\n"), all: state.tall });
-      const missing = () => [ta, tb].filter(Boolean).find((key) => place(key) < 0);
+      const both = () => ({ ...one(), other: tb, other_place: otherPlace(), on: on().join("\n"), all: state.tall });
+      const missing = () => (place(ta) < 0 ? ta : tb && otherPlace() < 0 ? tb : "");
       const made = (pick, box) => {
         const gap = element("p", out, "", "soft"),
           work = box(() => (missing() ? null : pick()));
@@ -164,7 +187,10 @@ export function tablesView() {
       draw = tb
         ? made(both, (which_) =>
             pairBox(out, which_, query, keep, () =>
-              [ta, tb].map((key) => ({ name: label(key), colour: colour(style(key)) })),
+              [ta, tb].map((key, k) => ({
+                name: itself ? `step ${(k ? otherSteps : steps).value()}` : label(key),
+                colour: colour(style(key)),
+              })),
             ),
           )
         : made(one, (which_) => tableBox(out, which_, query, keep));
