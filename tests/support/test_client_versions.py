@@ -13,6 +13,7 @@ import trackers
 from tests import ROOT
 from trackers.backends import registry
 from trackers.backends.wandb import precheck
+from trackers.cli import sync
 from trackers.cli.app import app
 from trackers.support import client_versions
 from trackers.support.client_versions import ClientVersions, Lesser, TooOld, number
@@ -126,6 +127,20 @@ def test_init_goes_on_with_a_newer_wandb(monkeypatch: pytest.MonkeyPatch, capsys
     assert registry.notes("wandb", {"WANDB_MODE": "online"}) == [
         f"wandb 9.9.9 is newer than the newest that was tested, {precheck.VERSIONS.tested[-1]}"
     ]
+
+
+def test_sync_says_what_this_version_of_the_client_shows_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After what any version shows of a run that is delivered late; offline, what matters there, too."""
+    monkeypatch.setattr(registry, "works_here", lambda name: True)
+    monkeypatch.setattr(client_versions, "installed", lambda versions: "0.26.1")
+    created, *older = sync._late_notes("wandb", {"WANDB_MODE": "online"})
+    assert created.startswith("W&B's Created is the time of the upload")
+    assert older == [
+        "wandb 0.26.1: the system tab of a run that goes on loses the samples from before (not with 0.28 or newer)"
+    ]
+    assert len(sync._late_notes("wandb", {"WANDB_MODE": "offline"})) == 5
+    assert sync._late_notes("csv", {}) == []
+    assert sync._late_notes("no such tracker", {}) == []
 
 
 def test_page_has_the_table() -> None:

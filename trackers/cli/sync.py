@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from urllib.parse import unquote
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from trackers.journal.run_directory import RunDirectory
     from trackers.tracker import RunInfo
 
+PART_CHARACTERS = 1000
+"""Maximum length of one part of a run's line: a command with two long paths is printed whole."""
 _printed: dict[tuple[Path, str], str] = {}
 _damaged: set[Path] = set()
 """Runs whose journals were checked, and aren't as they were written."""
@@ -201,16 +204,18 @@ def _complain(text: str) -> None:
     print(f"trackers: {printable(text)}", file=sys.stderr, flush=True)
 
 
-def _late_note(name: str) -> list[str]:
-    """What a tracker shows otherwise of a run that is delivered late; a plug-in may be gone meanwhile."""
+def _late_notes(name: str, options: Mapping[str, Any]) -> list[str]:
+    """What a tracker, and this version of its client, show otherwise of a run that is delivered late; a plug-in may be
+    gone meanwhile."""
     from trackers.backends import registry
     from trackers.errors import TrackersError
 
     try:
         note = registry.precheck(name).late_note
+        here = name not in registry.other_pythons([name], options)
+        return [*([note] if note else []), *(registry.notes(name, options) if here else [])]
     except TrackersError:
         return []
-    return [note] if note else []
 
 
 def _verified(outcome: dict[str, Any]) -> str:
@@ -269,8 +274,8 @@ def show_standing(run: object, as_json: bool) -> None:
                 parts.append(_verified(entry["verified"]))
             if entry["state"] == "delivered" and entry["url"]:
                 parts.append(str(entry["url"]))
-                parts += _late_note(name)
-            line = printable(", ".join(parts))
+                parts += _late_notes(name, run.info.options)
+            line = ", ".join(printable(part, PART_CHARACTERS) for part in parts)
         key = (run.run.path, name)
         if _printed.get(key) != line:
             _printed[key] = line

@@ -96,7 +96,8 @@ def test_environment_says_what_the_own_client_says(drivers: Drivers, tmp_path: P
     trained(tmp_path / "ours", OURS, drivers)
     environ = {**os.environ, "HOME": str(tmp_path), "WANDB_MODE": "offline"}
     command = [sys.executable, "-m", "trackers", "sync", "latest", "--to", "wandb"]
-    forked.run(command, cwd=tmp_path / "ours", env=environ, check=True, preload=forked.HELPERS)
+    done = forked.run(command, cwd=tmp_path / "ours", env=environ, check=True, preload=forked.HELPERS)
+    assert ", W&B's Created is the time of the upload; Start time, Runtime and rows have training's\n" in done.stdout
     native, ours = environment_of(tmp_path / "native"), environment_of(tmp_path / "ours")
     assert native.gpu_count == 2
     for name in OF_THE_MACHINE:
