@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,17 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from trackers.analysis.sql import SqlTables
 from trackers.backends import registry
+from trackers.copying.destinations import CopyTarget
 from trackers.errors import MissingPackage, UsageError
+from trackers.hardware.gpus.base import GpuSource
 from trackers.readers.reader import Reader
 from trackers.records import Metrics
+from trackers.relay.parts.part import RelayPart
 from trackers.tracker import RunInfo, State, Status, Tracker
+from trackers.training.rank_run import RankRecorder
+from trackers.training.recorder import Recorder
 
 PROBES = {"getattr", "hasattr"}
 
@@ -37,10 +44,14 @@ def probes() -> Iterator[tuple[str, str]]:
                     yield name.value, f"{path.relative_to(ROOT)}:{node.lineno}"
 
 
+CONTRACTS = (Tracker, Reader, GpuSource, RelayPart, CopyTarget, SqlTables, Recorder, RankRecorder)
+OTHERS = {"name", "columns", "read", "version", "poll", "source", "config"}
+"""Names of members that files, tables, torch and frameworks' own objects have, too."""
+
+
 def probed() -> Iterator[str]:
     """Members of the contracts that the package asks for by name."""
-    others = {"name", "columns", "read", "version"}  # of files, tables, torch and frameworks' own objects
-    known = (members(Tracker) | members(Reader)) - others
+    known = set().union(*map(members, CONTRACTS)) - OTHERS
     return (f"{where}: {name}" for name, where in probes() if name in known)
 
 
@@ -49,9 +60,28 @@ def test_no_member_is_probed_by_name() -> None:
     assert list(probed()) == []
 
 
-@pytest.mark.parametrize("contract", [Tracker, Reader])
+OF_THE_MAIN_RANK = {"now", "run"}
+"""Asked of the main rank's recorder alone: behind ``is_main``, or ``resumed``, which no other rank's run is."""
+
+
+def test_recorders_of_all_ranks_have_what_instruments_ask() -> None:
+    """What both kinds of runs share asks each rank's recorder of nothing that only the main rank's has."""
+    shared = [ROOT / "trackers/training" / f"{name}.py" for name in ("measuring", "inspecting", "profiling")]
+    asked = set().union(*(_attributes(path.read_text("utf-8"), "self._recorder") for path in shared))
+    own = members(RankRecorder) | _attributes(inspect.getsource(RankRecorder), "self")
+    assert asked >= OF_THE_MAIN_RANK
+    assert asked - own == OF_THE_MAIN_RANK
+
+
+def _attributes(source: str, of: str) -> set[str]:
+    """Names that a source text has behind an expression and a dot."""
+    nodes = ast.walk(ast.parse(source))
+    return {node.attr for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) == of}
+
+
+@pytest.mark.parametrize("contract", [Tracker, Reader, GpuSource, RelayPart, CopyTarget, SqlTables])
 def test_each_member_is_documented(contract: type) -> None:
-    """Methods by their docstring, attributes by the text behind them."""
+    """Methods by their docstring, attributes by the text behind them or by the class's own."""
     (tree,) = ast.parse(inspect.getsource(contract)).body
     assert isinstance(tree, ast.ClassDef)
     texts: dict[str, str] = {}
@@ -62,7 +92,8 @@ def test_each_member_is_documented(contract: type) -> None:
             told = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
             texts[node.target.id] = str(after.value.value) if told else ""  # type: ignore[union-attr]
     assert members(contract) <= texts.keys()
-    assert [name for name, text in texts.items() if not text] == []
+    of_class = set(re.findall(r"\w+(?=(?:, \w+)*: )", ast.get_docstring(tree) or ""))
+    assert [name for name, text in texts.items() if not text and name not in of_class and name[0] != "_"] == []
 
 
 def test_the_page_names_each_member() -> None:

@@ -355,7 +355,7 @@ class _Sink:
 
 def _records(run: Any) -> bool:
     """Whether records can be written to it: not on other ranks than the first, nor where nothing is recorded."""
-    return not run.disabled and hasattr(run._recorder, "take")
+    return not run.disabled and run._recorder.is_main
 
 
 def _step(value: Any) -> int:

@@ -56,7 +56,7 @@ class BenchmarkContext:
     @property
     def step(self) -> int:
         """Steps that the run had before, where it goes on with an earlier attempt."""
-        return int(self._run.step) if self._run is not None and getattr(self._run, "resumed", False) else 0
+        return int(self._run.step) if self._run is not None and self._run.resumed else 0
 
     def rank_and_ranks(self, trainer: Any) -> tuple[int, int]:
         """This process's rank, and how many ranks there are."""
@@ -115,8 +115,8 @@ class BenchmarkContext:
         from trackers.instruments.profiler import Profiler, ProfilerSchedule
 
         if self._run is not None:
-            drive = getattr(self._run, "_drive_profiler", None)
-            return drive(start_step) if drive is not None else None
+            driven: Profiler | None = self._run._drive_profiler(start_step)
+            return driven
         schedule = ProfilerSchedule.from_options(self._option)
         return None if schedule is None else Profiler(schedule, say=self._say, start_step=start_step)
 

@@ -136,7 +136,7 @@ class MegatronLog:
         self.run = run
         self.config = config
         self.ranks = launcher.world_size()
-        self.say: Callable[[str], None] = getattr(getattr(run, "_recorder", None), "problem", lambda text: None)
+        self.say: Callable[[str], None] = run._recorder.problem if isinstance(run, Measuring) else lambda text: None
         self._iterations = train_iters
         self._batch_size, self._tokens_each = global_batch_size, seq_length
         self._given_start, self._given_samples = start_iteration, consumed_samples
