@@ -10,12 +10,133 @@ import csv
 import json
 import os
 import sqlite3
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
+from tests import ROOT, forked
 from tests.stores import wandb_records
+from trackers.formats.pixels import open_picture
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamWriter
+from trackers.records import Environment, Metrics, encode
+from trackers.relay.delivery.delivery import Delivery
 from trackers.tracker import RunInfo
+
+PAGE = ROOT / "docs/choosing-trackers.md"
+SCRIPT = """
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+import trackers
+
+Path("notes.txt").write_text("kept")
+Path("rows.csv").write_text("a,b\\n1,2\\n")
+Path("model").mkdir()
+Path("model/weights.bin").write_bytes(b"weights")
+Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save("clip.gif")
+run = trackers.init(
+    project="contents", name="baseline", id="contents1", group="paper", job_type="train", tags=["first"],
+    notes="A **note**.", config={"lr": 0.1, "model": {"depth": 4}},
+)
+run.define_metric("epoch")
+run.define_metric("val/*", step_metric="epoch")
+data = trackers.Artifact("rows", "dataset")
+data.add_file("rows.csv")
+run.log_artifact(data)
+print("printed by training")
+for step in range(4):
+    run.log({"train/loss": 1 / (step + 1), "train/rate": 0.1}, step=step)
+pixels = np.full((8, 8, 3), 200, np.uint8)
+run.log({"epoch": 1, "val/loss": 0.5, "val/picture": trackers.Image(pixels), "val/note": "seen"}, step=3)
+run.log({"story": "once **upon**"}, step=3)
+place = {"minX": 1, "maxX": 6, "minY": 1, "maxY": 6}
+box = {"box_data": [{"position": place, "domain": "pixel", "class_id": 1}], "class_labels": {1: "leaf"}}
+try:
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    drawn, axes = plt.subplots()
+    axes.plot([1, 2])
+except ImportError:  # the environment of the vendors' clients has none
+    drawn = trackers.Image(pixels)
+run.log({
+    "picture": trackers.Image(pixels, caption="four by four"),
+    "boxed": trackers.Image(pixels, boxes={"predictions": box}),
+    "sound": trackers.Audio(np.zeros(80), sample_rate=8000),
+    "clip": trackers.Video("clip.gif"),
+    "rows": trackers.Table(columns=["id", "label"], data=[[1, "leaf"]]),
+    "weights": trackers.Histogram(np.arange(9.0)),
+    "page": trackers.Html("<b>bold</b>"),
+    "figure": drawn,
+}, step=3)
+run.save("notes.txt")
+model = trackers.Artifact("detector", "model")
+model.add_dir("model")
+run.log_artifact(model)
+with run.span("answer", kind="llm", inputs="Which leaf?") as span:
+    span.outputs = "oak"
+    span.set({"gen_ai.usage.input_tokens": 40})
+run.alert("Loss is low", "0.25")
+run.log({"final/accuracy": 0.9})
+run.summary["verdict"] = "good"
+sys.exit(3)
+"""
+CARD = {"name": "NVIDIA H100 80GB HBM3", "vendor": "nvidia", "memory_total_bytes": 80_000_000_000}
+
+
+def delivered(home: Path, monkeypatch: pytest.MonkeyPatch, trackers: list[str]) -> RunInfo:
+    """A run with all kinds of content, in these trackers' stores."""
+    variables = {
+        "WANDB_SILENT": "true", "MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlflow.db", "TRACKER_MODE": "offline",
+        "TRACKER": ",".join(trackers), "TRACKER_CONSOLE_CAPTURE": "python",
+    }  # fmt: skip
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    script = home / "train.py"
+    script.write_text(SCRIPT)
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    done = forked.run([sys.executable, str(script)], cwd=home, env=environ, preload=forked.LIGHT)
+    assert done.returncode == 3, done.stderr
+    directory = RunDirectory(home / "runs/contents/contents1")
+    sampler = StreamWriter(directory.stream(StreamName("sampler", 0, 1)))
+    at = directory.read_info().created + 0.001
+    described = {"gpus": {"0": CARD}, "machines": {"node0": {"processor": "AMD EPYC"}}}
+    sampler.write(encode(Environment(time=at, values=described)))
+    sampler.write(encode(Metrics(time=at, values={"system.cpu": 12.5, "system.gpu.0.powerWatts": 125.0})))
+    sampler.release()
+    for tracker in trackers:
+        delivery = Delivery(directory, tracker, say=print, alone=False)
+        assert any(delivery.step() is None for _ in range(2000)), tracker
+    return directory.read_info()
+
+
+def check(name: str, column: Mapping[str, Cell], store: Any) -> None:
+    """Check a tracker's column against its store, and that the page has it; each kind has a word."""
+    missing = lacking(column, store)
+    assert not missing, missing
+    assert list(column) == list(TABLE)
+    assert page_column(name) == {kind: cell.words for kind, cell in column.items()}, page_column(name)
+
+
+def page_column(name: str) -> dict[str, str]:
+    """What the page says of each kind for a tracker."""
+    for block in PAGE.read_text().split("\n\n"):
+        head, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines())
+        if f"`{name}`" in head:
+            return {row[0]: row[head.index(f"`{name}`")] for row in rows[1:]}
+    raise AssertionError(f"no column {name}")
+
+
+def lacking(column: Mapping[str, Cell], store: Any) -> list[str]:
+    """The kinds that a store hasn't where its column says."""
+    return [kind for kind, cell in column.items() if cell.holds is not None and not cell.holds(store)]
 
 
 class Cell(NamedTuple):
@@ -87,6 +208,11 @@ class Mlflow:
     def image(self, name: str) -> bool:
         return any(path.startswith(f"images/{name}+step+3+") and path.endswith(".png") for path in self.files)
 
+    def shown(self, name: str) -> bytes:
+        """The picture that the page shows of an image."""
+        path = next(path for path in self.files if path.startswith(f"images/{name}+") and path.endswith(".webp"))
+        return Path(self.client.download_artifacts(self.run.info.run_id, path)).read_bytes()
+
     def steps(self, name: str) -> list[int]:
         return [point.step for point in self.client.get_metric_history(self.run.info.run_id, name)]
 
@@ -109,6 +235,10 @@ class Tensorboard:
         self.texts = {
             tag: "\n".join(s.decode() for event in events.Tensors(tag) for s in event.tensor_proto.string_val)
             for tag, plugin in self.plugins.items() if plugin == "text"
+        }  # fmt: skip
+        self.pictures = {
+            tag: events.Tensors(tag)[0].tensor_proto.string_val[2]
+            for tag, plugin in self.plugins.items() if plugin == "images"
         }  # fmt: skip
         self.card = self.texts["trackers/run"]
         start = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
@@ -137,11 +267,15 @@ class Trackio:
             self.name = rows("SELECT run_name FROM metrics LIMIT 1")[0][0]
         finally:
             database.close()
-        files = home / "media" / info.project / "files" / info.id
+        self.home = home / "media"
+        files = self.home / info.project / "files" / info.id
         self.files = {path.name: path.read_text() for path in files.iterdir()}
 
     def media(self, name: str) -> Any:
         return self.row[name]["_type"].removeprefix("trackio."), self.row[name]
+
+    def file(self, name: str) -> bytes:
+        return (self.home / self.row[name]["file_path"]).read_bytes()
 
 
 class Json:
@@ -169,12 +303,29 @@ class Csv:
         return [row[name] for row in self.rows if row.get(name)]
 
 
+class Session:
+    """The session's logs, and its summary."""
+
+    def __init__(self, info: RunInfo) -> None:
+        (path,) = Path("logs").rglob("*_summary.json")
+        self.summary = json.loads(path.read_text())
+        self.session, self.rows = self.summary["session"], self.summary["training_metrics"]
+        self.main, self.printed = (
+            path.with_name(path.name.replace("summary.json", f"{kind}.log")).read_text() for kind in ("main", "console")
+        )
+
+
 STORES: Mapping[str, Callable[[RunInfo], Any]] = {
     "wandb": Wandb, "mlflow": Mlflow, "tensorboard": Tensorboard, "trackio": Trackio, "json": Json, "csv": Csv,
 }  # fmt: skip
 NONE = Cell("–")
 TOKENS = "gen_ai.usage.input_tokens"
-BOX = b"\xff\x00\x00"
+
+
+def has_box(content: bytes) -> bool:
+    """Whether a picture of one colour has something drawn into it."""
+    return len(open_picture(content).convert("RGB").getcolors(1 << 16)) > 1
+
 
 TABLE: Mapping[str, Mapping[str, Cell]] = {
     "numbers of a step": {
@@ -297,9 +448,9 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
     },
     "boxes and masks": {
         "wandb": Cell("over the image, each can be hidden", lambda s: "predictions" in s.media("boxed")[1]["boxes"]),
-        "mlflow": Cell("drawn into the image", lambda s: s.image("boxed")),
-        "tensorboard": Cell("drawn into the image", lambda s: s.plugins["boxed"] == "images"),
-        "trackio": Cell("drawn into the image", lambda s: s.media("boxed")[0] == "image"),
+        "mlflow": Cell("drawn into the image", lambda s: has_box(s.shown("boxed"))),
+        "tensorboard": Cell("drawn into the image", lambda s: has_box(s.pictures["boxed"])),
+        "trackio": Cell("drawn into the image", lambda s: has_box(s.file("boxed"))),
         "json": Cell("`boxes`, `masks`", lambda s: "boxes" in str(s.media["boxed"])),
         "csv": NONE,
     },
@@ -494,6 +645,56 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
     },
 }
 """By kind of content and tracker: what the page says, and how a store shows it."""
+
+
+SESSION = {
+    "numbers of a step": Cell(
+        "main log; `training_metrics`", lambda s: [row["loss"] for row in s.rows][:2] == [1.0, 0.5]
+    ),
+    "several calls of `log` at one step": Cell(
+        "one line; an entry each", lambda s: [row["step"] for row in s.rows][3:] == [3, 3]
+    ),
+    "a metric with a step metric (`define_metric`)": Cell(
+        "at training's step", lambda s: s.rows[4]["metrics"]["val/loss"] == 0.5
+    ),
+    "texts and media with a step metric": Cell("texts: main log", lambda s: "val/note: seen" in s.main),
+    "results (`final/…`, `run.summary`)": Cell(
+        "`session`, `results`", lambda s: s.session["results"]["accuracy"] == 0.9
+    ),
+    "results that are texts": Cell("`session`, `results`", lambda s: s.session["results"]["verdict"] == "good"),
+    "energy, tokens of spans (results that nobody asked for)": Cell(
+        "as results", lambda s: s.session["results"][TOKENS] == 40
+    ),
+    "texts": Cell("main log", lambda s: "story: once **upon**" in s.main),
+    "images": NONE,
+    "captions": NONE,
+    "boxes and masks": NONE,
+    "audio": NONE,
+    "video": NONE,
+    "tables": NONE,
+    "histograms": NONE,
+    "figures (matplotlib, plotly)": NONE,
+    "HTML": NONE,
+    "models (artifacts of type `model`)": Cell("main log: its name", lambda s: "Saved model: detector" in s.main),
+    "data sets (artifacts of type `dataset`)": Cell("main log: its name", lambda s: "Saved dataset: rows" in s.main),
+    "files (`run.save`, other artifacts)": Cell("main log: its name", lambda s: "Saved file: notes.txt" in s.main),
+    "spans": NONE,
+    "alerts": Cell("main log", lambda s: "Loss is low: 0.25" in s.main),
+    "what training printed": Cell("console log", lambda s: "printed by training" in s.printed),
+    "samples of the GPUs and the host": Cell(
+        "multi-GPU log; `gpu_snapshots`", lambda s: s.summary["gpu_snapshots"][0]["gpus"][0]["power_w"] == 125.0
+    ),
+    "configuration": Cell("main log: model, data set, mode"),
+    "name": Cell("`session`, `run_name`", lambda s: s.session["run_name"] == "baseline"),
+    "tags": Cell("`session`, `tags`", lambda s: s.session["tags"] == ["first"]),
+    "notes": NONE,
+    "group, job type": Cell("`session`, `group`", lambda s: s.session["group"] == "paper"),
+    "how it ended": Cell(
+        "main log; `session`, `status`", lambda s: (s.session["status"], s.session["exit_code"]) == ("failed", 3)
+    ),
+    "machine": Cell("main log: its GPUs", lambda s: "NVIDIA H100" in s.main),
+}
+"""The column of ``session``, in the page's second table: the other columns there are held by the plug-ins' tests."""
 
 
 def table() -> str:

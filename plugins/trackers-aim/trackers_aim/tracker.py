@@ -61,7 +61,7 @@ FINAL, ABOUT, PARAMETERS = "final", "trackers", "__system_params"
 
 class AimState(msgspec.Struct):
     """The tracker's state. seq: highest record taken. rewound: the newest attempt whose rewind was done. kinds: of a
-    name: "number", or of media. config, results: as far as they came. begun: whether the store has the run."""
+    name: "number", or of media. config, results, environment: so far. begun: whether the store has the run."""
 
     seq: int = 0
     rewound: int = 0
@@ -69,6 +69,7 @@ class AimState(msgspec.Struct):
     kinds: dict[str, str] = {}
     config: dict[str, Any] = {}
     results: dict[str, Any] = {}
+    environment: dict[str, Any] = {}
 
 
 class AimTracker(AimPrecheck):
@@ -204,7 +205,8 @@ class AimTracker(AimPrecheck):
             line = LogRecord(text, level, timestamp=record.time, logger_info=("", 0))
             self._track(record, LOG, line, at=record.seq)
         elif isinstance(record, Environment):
-            self._attribute(PARAMETERS, values.to_stored(record.values))
+            draft.environment = merge(copy.deepcopy(draft.environment), record.values)
+            self._attribute(PARAMETERS, values.to_stored(draft.environment))
         elif isinstance(record, Info):
             self._describe(record.name, record.tags, record.notes)
             if record.group is not None:

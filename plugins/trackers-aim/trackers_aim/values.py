@@ -8,7 +8,7 @@ import json
 import math
 from typing import Any
 
-from trackers.backends.shared import media_files
+from trackers.backends.shared import media_files, overlays
 from trackers.records import SYSTEM_PREFIX, Media, MediaFile, Number, name_floats
 from trackers.tracker import RunInfo
 
@@ -75,7 +75,7 @@ def _item(record: Media, item: MediaFile, info: RunInfo) -> Any:
 
     caption = item.caption or ""
     if record.type == "image":
-        return aim.Image(media_files.image(info, item), caption=caption)
+        return aim.Image(overlays.drawn(info, item), caption=caption)
     if record.type == "audio":
         ending = "wav" if item.format == "npy" else item.format
         return aim.Audio(media_files.wav(info, item), format=ending, rate=item.sample_rate or 44100, caption=caption)

@@ -9,7 +9,7 @@ import itertools
 import json
 from typing import Any
 
-from trackers.backends.shared import media_files
+from trackers.backends.shared import media_files, overlays
 from trackers.records import Media, MediaFile, Number, name_floats
 from trackers.support.confined import is_plain_name
 from trackers.tracker import RunInfo
@@ -67,8 +67,9 @@ def sample(record: Media, item: MediaFile, info: RunInfo) -> tuple[bytes, str]:
     Raises:
         Rejected: the file is missing or isn't what it should be.
     """
-    if record.type == "image" and item.format not in PICTURES:
-        return media_files.png(info, item), "png"
+    if record.type == "image":
+        content, kind = overlays.shown(info, item, PICTURES)
+        return content, suffix(kind)
     if record.type == "audio":
         return media_files.wav(info, item), "wav" if item.format == "npy" else suffix(item.format)
     if record.type == "video" and item.format == "npy":

@@ -7,7 +7,7 @@ import io
 import json
 from typing import Any, Protocol
 
-from trackers.backends.shared import media_files
+from trackers.backends.shared import media_files, overlays
 from trackers.records import Media, MediaFile, Number, name_floats
 from trackers.tracker import RunInfo
 
@@ -53,9 +53,7 @@ def medium(record: Media, item: MediaFile, info: RunInfo) -> tuple[str, bytes, s
         Rejected: the file is missing or isn't what it should be.
     """
     if record.type == "image":
-        if item.format in PICTURES:
-            return IMAGE, media_files.content(info, item), item.format
-        return IMAGE, media_files.png(info, item), "png"
+        return IMAGE, *overlays.shown(info, item, PICTURES)
     if record.type == "audio":
         return AUDIO, media_files.wav(info, item), "wav" if item.format == "npy" else item.format
     if record.type == "video":

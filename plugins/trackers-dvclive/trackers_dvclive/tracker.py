@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from trackers.backends.shared import media_files
+from trackers.backends.shared import media_files, overlays
 from trackers.backends.shared.append_file import (
     READ_BYTES,
     FileShrunk,
@@ -297,9 +297,7 @@ class DvcliveTracker(DvclivePrecheck):
             Rejected: the file is missing or isn't what it should be.
         """
         if record.type == "image":
-            if item.format in layout.PICTURES:
-                return layout.IMAGES, media_files.content(self._info, item), item.format
-            return layout.IMAGES, media_files.png(self._info, item), "png"
+            return layout.IMAGES, *overlays.shown(self._info, item, layout.PICTURES)
         if record.type == "histogram":
             points = list(layout.bars(*media_files.histogram(self._info, item)))
             return layout.HISTOGRAMS, json.dumps(points).encode(), "json"

@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from trackers.backends.shared import media_files
+from trackers.backends.shared import media_files, overlays
 from trackers.records import Media, MediaFile, name_floats
 from trackers.tracker import RunInfo
 from trackers_swanlab import run_files as form
@@ -47,9 +47,7 @@ def text(content: str, caption: str = "") -> MediaItem:
 def _media_item(kind: str, item: MediaFile, info: RunInfo) -> MediaItem:
     caption = item.caption or ""
     if kind == "image" and item.format != "gif":
-        if item.format in PICTURES:
-            return MediaItem(form.IMAGE, media_files.content(info, item), item.format, caption)
-        return MediaItem(form.IMAGE, media_files.png(info, item), "png", caption)
+        return MediaItem(form.IMAGE, *overlays.shown(info, item, PICTURES), caption)
     if kind in ("image", "video") and item.format in ("gif", "npy"):
         # Videos are GIF files in a column of images: swanlab/sdk/internal/run/transforms/video.
         content = media_files.content(info, item) if item.format == "gif" else media_files.gif(info, item)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from trackers.backends.shared import media_files
@@ -53,6 +53,20 @@ def png(info: RunInfo, item: MediaFile) -> bytes:
     out = io.BytesIO()
     drawn(info, item).save(out, format="PNG")
     return out.getvalue()
+
+
+def shown(info: RunInfo, item: MediaFile, formats: Collection[str]) -> tuple[bytes, str]:
+    """An image for a tracker that shows files of these formats, and the format: its own file if it has no boxes and
+    masks, else a PNG file with them.
+
+    Raises:
+        Rejected: as :func:`drawn`.
+    """
+    if is_annotated(item):
+        return png(info, item), "png"
+    if item.format in formats:
+        return media_files.content(info, item), item.format
+    return media_files.png(info, item), "png"
 
 
 def captioned(picture: Any, caption: str) -> Any:
