@@ -21,10 +21,11 @@ from typer.testing import CliRunner, Result
 import trackers
 from tests import ROOT
 from tests.analysis.support import T0, write_run
-from trackers.analysis import tables
+from trackers.analysis import fitting, tables
 from trackers.analysis.compare import compare_runs
+from trackers.analysis.comparison import LONGEST_LABEL, a_line_each, side_by_side
 from trackers.analysis.figures import efficiency, speedup
-from trackers.analysis.tables import TextTable
+from trackers.analysis.tables import TextTable, escape_markdown, render
 from trackers.cli.app import app
 from trackers.errors import MissingPackage, NotFound, UsageError
 
@@ -79,7 +80,59 @@ def test_runs_of_one_name_are_told_apart() -> None:
     assert "config.a" not in done.stdout
     log = {"run_name": "same", "run_id": "one", "training_iterations": [{"iter": 0, "loss": 1.0}]}
     Path("log.json").write_text(json.dumps(log))
-    assert "same (json:" in run_cli("compare", "one", "log.json").stdout.splitlines()[0]
+    assert "same (log.json)" in run_cli("compare", "one", "log.json").stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize("count", [3, 8])
+def test_long_names_and_sources_get_short_labels_and_a_legend(count: int, tmp_path: Path) -> None:
+    """No label is longer than its bound or twice there; a legend in each form, and in a notebook, says what it is."""
+    long = "llama-3-8b-sft-cosine-warmup-2000-bs512-seed"
+    names = [
+        f"{long}1",
+        f"{long}2-final",
+        "x" * 20 + "A" + "x" * 60,
+        "x" * 20 + "B" + "x" * 60,
+        "plain",
+        "same",
+        "same",
+    ]
+    names = ["same", *names][:count] if count > 3 else [names[0], "same", "same"]
+    sources = []
+    for number, name in enumerate(names):
+        path = tmp_path / ("a" * 60) / f"of the{number}" / "result.json"
+        path.parent.mkdir(parents=True)
+        log = {
+            "run_name": name,
+            "run_id": "r",
+            "training_iterations": [{"iter": 0, "loss": 1.0}, {"iter": 1, "loss": 2}],
+        }
+        path.write_text(json.dumps(log))
+        sources.append(f"json:{path}")
+    comparison = compare_runs(sources)
+    if count < 7:
+        table = side_by_side(comparison, ["loss"], [], ["last"])
+        labels = table.headers[1:]
+    else:
+        table = a_line_each(comparison, ["loss"], [], {"loss": "last"})
+        labels = [row[0] for row in table.rows]
+    assert len(labels) == len(set(labels)) == count
+    assert max(map(len, labels)) <= LONGEST_LABEL
+    assert ("plain" in labels) == (count > 3)
+    assert "plain" not in table.legend
+    assert set(table.legend) == {label for label in labels if label != "plain"}
+    for label, name, source in zip(labels, names, sources, strict=True):
+        meaning = table.legend.get(label, label)
+        assert (source if name == "same" else name) in meaning
+    shown = comparison._repr_html_()
+    assert max(map(len, re.findall(r">([^<]+)</t[hd]>", shown))) <= LONGEST_LABEL
+    for label, meaning in table.legend.items():
+        assert f"<p>{label} = {meaning}</p>" in shown
+        assert f"\n{label} = {meaning}\n" in fitting.in_parts(table, 80)
+        assert f"\n{label} = {meaning}\n" in fitting.fitted(table, 80).text
+        assert f"\n- {escape_markdown(label)} = {escape_markdown(meaning)}\n" in render(table, "markdown")
+        assert f"\n% {label} = {meaning}\n" in render(table, "latex")
+    done = run_cli("compare", *sources, "--columns", "loss")
+    assert all(source in done.stdout for source, name in zip(sources, names, strict=True) if name == "same")
 
 
 def test_superseded_steps_do_not_count() -> None:

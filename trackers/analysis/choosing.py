@@ -112,6 +112,7 @@ def of_table(table: TextTable, patterns: str) -> TextTable:
         tones={(row, new[column]): tone for (row, column), tone in table.tones.items() if column in new},
         whole=frozenset(new[column] for column in table.whole if column in new),
         least={new[column]: least for column, least in table.least.items() if column in new},
+        legend=table.legend,
     )
 
 

@@ -135,7 +135,8 @@ def side_by_side(
             goals[len(rows)] = goal
         rows.append([title, *_column(comparison, name)])
     tones = {(row, 1 + column): "best" for row, goal in goals.items() for column in best_of(rows[row][1:], goal)}
-    return TextTable(["run", *_distinct(comparison)], rows, tones=tones, least={0: LABEL})
+    labels, legend = _labels(comparison)
+    return TextTable(["run", *labels], rows, tones=tones, least={0: LABEL}, legend=legend)
 
 
 def a_line_each(
@@ -148,18 +149,19 @@ def a_line_each(
 ) -> TextTable:
     """A row for each run, with one figure of each metric; otherwise as :func:`side_by_side`."""
     extra = _quantities(comparison) if quantities else []
+    labels, legend = _labels(comparison)
     about = ["run", "status", "steps", *(f"config.{name}" for name in settings)]
     headers = [*about, *(titled(key, figures[key]) for key in keys), *(title for title, _ in extra)]
     rows = [
         [name, run["status"] or None, run["steps"], *(run["config"].get(setting) for setting in settings),
          *(run["metrics"].get(key, {}).get(figures[key]) for key in keys), *(run[name_] or None for _, name_ in extra)]
-        for name, run in zip(_distinct(comparison), comparison.runs, strict=True)
+        for name, run in zip(labels, comparison.runs, strict=True)
     ]  # fmt: skip
     goals = [comparison.goals.get(key) if is_ranked(figures[key], comparison.goals.get(key)) else None for key in keys]
     goals = [*[None] * len(about), *goals, *(better(name) for _, name in extra)]
     tones = {(row, column): "best" for column, goal in enumerate(goals)
              for row in best_of([cells[column] for cells in rows], goal)}  # fmt: skip
-    return TextTable(headers, rows, texts=2, tones=tones)
+    return TextTable(headers, rows, texts=2, tones=tones, legend=legend)
 
 
 def chosen_settings(comparison: Comparison, patterns: Sequence[str] | None) -> list[str]:
@@ -190,12 +192,47 @@ def _column(comparison: Comparison, name: str) -> list[Any]:
     return [run[name] if run[name] != "" else None for run in comparison.runs]
 
 
-def _distinct(comparison: Comparison) -> list[str]:
-    """Names of the runs; with their id where two share one, and their source where they share that, too."""
-    names = Counter(run["run_name"] for run in comparison.runs)
-    pairs = Counter((run["run_name"], run["id"]) for run in comparison.runs)
-    return [
-        run["run_name"] if names[run["run_name"]] == 1
-        else f"{run['run_name']} ({run['id'] if pairs[run['run_name'], run['id']] == 1 else run['source']})"
-        for run in comparison.runs
-    ]  # fmt: skip
+LONGEST_LABEL = 32
+"""Maximum number of characters of a run's label in a table; a legend says what cut ones stand for."""
+
+
+def _labels(comparison: Comparison) -> tuple[list[str], dict[str, str]]:
+    """A short label for each run, no two alike, and what those stand for that aren't the run's own name.
+
+    Runs of one name carry their ids; those of one id, too, as much of the end of their sources as tells them apart.
+    """
+    runs = comparison.runs
+    names = Counter(run["run_name"] for run in runs)
+    pairs = Counter((run["run_name"], run["id"]) for run in runs)
+    tails = _tails([run["source"] for run in runs])
+    whole, short, legend = [], [], {}
+    for run, tail in zip(runs, tails, strict=True):
+        name, same = run["run_name"], pairs[run["run_name"], run["id"]] > 1
+        apart = "" if names[name] == 1 else f" ({tail if same else run['id']})"
+        whole.append((name + apart, f"{name}, {run['source']}" if same else name + apart))
+        room = max(LONGEST_LABEL - len(apart), LONGEST_LABEL // 2)
+        short.append(_cut(_cut(name, room) + apart))
+    counts = Counter(short)
+    for number, (label, meaning) in enumerate(whole):
+        if counts[short[number]] > 1:
+            short[number] = f"{_cut(label, LONGEST_LABEL - 5)} #{number + 1}"
+        if short[number] != meaning:
+            legend[short[number]] = meaning
+    return short, legend
+
+
+def _cut(text: str, most: int = LONGEST_LABEL) -> str:
+    """A text without its middle where it is long: names differ at their ends."""
+    return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[len(text) - (most - most // 2) :]}"
+
+
+def _tails(sources: Sequence[str]) -> list[str]:
+    """Of each source the last parts of its path, as many as no other source ends with, at most all."""
+    parts = [source.split("/") for source in sources]
+    found = []
+    for mine in parts:
+        count = 1
+        while count < len(mine) and sum(other[-count:] == mine[-count:] for other in parts) > 1:
+            count += 1
+        found.append("/".join(mine[-count:]))
+    return found

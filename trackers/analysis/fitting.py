@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from trackers.analysis.tables import TextTable, format_value, plain
+from trackers.analysis.tables import TextTable, format_value, legend_lines, plain
 
 LEAST = 12
 """Default minimum width of a column whose texts are cut, in cells."""
@@ -65,7 +65,8 @@ def fitted(table: TextTable, width: int, *, colored: bool = True) -> Fitted:
             shown[index] = columns[index]
     shown = dict(sorted(shown.items()))
     left_out = [plain(table.headers[index]) for index in range(len(columns)) if index not in shown]
-    return Fitted(_title(table) + _text(table, cells, list(shown.values()), width, colored), left_out)
+    text = _text(table, cells, list(shown.values()), width, colored)
+    return Fitted(_title(table) + text + legend_lines(table), left_out)
 
 
 def in_parts(table: TextTable, width: int, *, colored: bool = True) -> str:
@@ -77,7 +78,8 @@ def in_parts(table: TextTable, width: int, *, colored: bool = True) -> str:
         if len(parts[-1]) > 1 and _total([*parts[-1], column]) > width:
             parts.append([first])
         parts[-1].append(column)
-    return _title(table) + "\n".join(_text(table, cells, part, width, colored) for part in parts)
+    text = "\n".join(_text(table, cells, part, width, colored) for part in parts)
+    return _title(table) + text + legend_lines(table)
 
 
 def _title(table: TextTable) -> str:

@@ -36,7 +36,8 @@ class TextTable(msgspec.Struct):
     texts: how many columns at the left are texts, more_texts: which others are; the rest is aligned at the right.
     tones: of cells, by row and column: "best" is marked in all formats but CSV and piped tables; "good", "busy",
     "bad" and "odd" are colours on a terminal. spare: columns that a narrow terminal leaves out first. whole: those
-    whose texts it must not cut. least: how many characters it must leave of the texts of others.
+    whose texts it must not cut. least: how many characters it must leave of the texts of others. legend: below it,
+    what short labels stand for; CSV has none.
     """
 
     headers: list[str]
@@ -48,6 +49,7 @@ class TextTable(msgspec.Struct):
     spare: list[int] = []
     whole: frozenset[int] = frozenset()
     least: dict[int, int] = {}
+    legend: dict[str, str] = {}
 
     def is_text(self, column: int) -> bool:
         """Whether a column is aligned at the left."""
@@ -66,8 +68,13 @@ def render(table: TextTable, form: str) -> str:
     return writers[form](table)
 
 
+def legend_lines(table: TextTable) -> str:
+    """What short labels stand for, a line each; "" where there are none."""
+    return "".join(f"{plain(label)} = {plain(meaning)}\n" for label, meaning in table.legend.items())
+
+
 def html_table(table: TextTable) -> str:
-    """The table for a notebook: one element, without styles but for alignment; the best values are bold."""
+    """The table for a notebook, without styles but for alignment; the best values are bold, the legend is below."""
 
     def cell(kind: str, column: int, text: str, bold: bool = False) -> str:
         text = html.escape(plain(text))
@@ -83,7 +90,8 @@ def html_table(table: TextTable) -> str:
     ]
     title = f"<caption>{html.escape(plain(table.title))}</caption>" if table.title else ""
     body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    legend = "".join(f"<p>{html.escape(line)}</p>" for line in legend_lines(table).splitlines())
+    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{legend}"
 
 
 def format_value(value: Any) -> str:
@@ -168,7 +176,7 @@ def _text(table: TextTable) -> str:
         else:
             columns.append([" " * (widest - width) + cell for cell, width in zip(cells, widths, strict=True)])
     lines = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
-    return "\n".join([*([plain(table.title)] if table.title else []), *lines]) + "\n"
+    return "\n".join([*([plain(table.title)] if table.title else []), *lines]) + "\n" + legend_lines(table)
 
 
 def _markdown(table: TextTable) -> str:
@@ -181,6 +189,8 @@ def _markdown(table: TextTable) -> str:
     for number, row in enumerate(table.rows):
         cells = [_markdown_cell(value) for value in row]
         text.append(line([f"**{cell}**" if table.is_best(number, at) else cell for at, cell in enumerate(cells)]))
+    if table.legend:
+        text += ["", *(f"- {escape_markdown(label)} = {escape_markdown(text)}" for label, text in table.legend.items())]
     return "\n".join(text) + "\n"
 
 
@@ -212,7 +222,7 @@ def _latex(table: TextTable) -> str:
         cells = [_latex_cell(value) for value in row]
         shown_cells = (rf"\textbf{{{cell}}}" if table.is_best(number, at) else cell for at, cell in enumerate(cells))
         text.append(" & ".join(shown_cells) + r" \\")
-    text += ["\\bottomrule", "\\end{tabular}"]
+    text += ["\\bottomrule", "\\end{tabular}", *(f"% {line}" for line in legend_lines(table).splitlines())]
     return "\n".join(text) + "\n"
 
 
