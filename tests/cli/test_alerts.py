@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 import trackers
 from tests.fakes.receivers import webhook
 from trackers.cli.app import app
-from trackers.errors import TrackersError, UsageError
+from trackers.errors import NotFound, TrackersError, UsageError
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.records import Alert
@@ -47,6 +47,20 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     )
     sent_path(directory).write_bytes(msgspec.json.encode(sent))
     return directory
+
+
+def test_rules_of_a_project_are_listed_and_changed(made: RunDirectory) -> None:
+    """What holds then is printed; a project that isn't there is named, and nothing outside of the runs is written."""
+    assert "has no rules" in run_cli("rules", "p").stderr
+    assert run_cli("rules", "p", "--add", "nan(loss) -> stop; crashed").stdout == "nan(loss) -> stop\ncrashed\n"
+    assert run_cli("rules", "p", "--rm", "crashed").stdout == run_cli("rules", "p").stdout == "nan(loss) -> stop\n"
+    Path("runs/p/alerts.txt").write_text("nan\nstall(never)\n")
+    result = run_cli("rules", "p")
+    assert (result.stdout, result.exit_code) == ("nan\n", 0)
+    assert "line 2: character 7" in result.stderr
+    for wrong in ("q", "..", "p/..", "p/one", "."):
+        assert isinstance(run_cli("rules", wrong, "--add", "nan").exception, NotFound)
+    assert [path.name for path in Path().rglob("alerts.txt")] == ["alerts.txt"]
 
 
 @pytest.mark.processes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,14 +26,12 @@ from trackers.cli.common import (
 from trackers.cli.roots import runs_root
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from trackers.analysis.alert_list import RunAlert
 
 
 app = typer.Typer(
     name="alerts", cls=ListedByDefault,
-    help="Alerts of a run: ls; when a rule would have spoken: try; of places that they go to: test.",
+    help="Alerts of a run: ls; rules of a project: rules; when one would have spoken: try; of places: test.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 
@@ -116,6 +115,36 @@ def try_rule(
         print_table(TextTable(["run", "time", "step", "level", "rule", "text"], rows, texts=6))
     if silent:
         print(f"trackers: no alert in {printable(examples(silent, 5))}", file=sys.stderr)
+
+
+@app.command("rules")
+def project_rules(
+    project: Annotated[str, typer.Argument(metavar="PROJECT", autocompletion=completion.projects)],
+    add: Annotated[str, typer.Option(metavar="RULES", help="Rules that hold from now on, as in TRACKER_ALERTS.")] = "",
+    rm: Annotated[str, typer.Option(metavar="RULES", help="Rules that don't hold any more.")] = "",
+    directory: RunsDir = None,
+) -> None:
+    """List the rules that hold for all runs of a project that begin from now on; --add and --rm change them.
+
+    They lie in alerts.txt in the project's directory, which may be written by hand, too.
+
+    Example: trackers alerts rules digits --add "nan(train_loss) -> stop"
+    """
+    from trackers.alerts import project_rules
+    from trackers.errors import NotFound
+
+    root = runs_root(directory, change="change the rules of a project's alerts" if add or rm else "")
+    folder = root / project
+    if ".." in Path(project).parts or not folder.is_dir() or folder.resolve().parent != root.resolve():
+        raise NotFound(f"{root} has no project {project!r}: trackers ls --json lists what is there")
+    found = project_rules.read(folder)
+    texts = project_rules.change(folder, add, rm) if add or rm else found.texts
+    for text in texts:
+        print(printable(text, 1000))
+    for problem in found.problems:
+        print(printable(f"trackers: {problem}", 1000), file=sys.stderr)
+    if not texts:
+        print(f"trackers: project {printable(project)} has no rules: --add sets one", file=sys.stderr)
 
 
 def _sent_text(alert: RunAlert) -> str:

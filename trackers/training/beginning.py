@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from trackers import configuration, records
 from trackers._version import __version__
+from trackers.alerts import PROJECT_FILE
 from trackers.backends import registry
 from trackers.errors import UsageError
 from trackers.journal.attempts import AttemptHistory
@@ -106,6 +107,7 @@ class _Beginning:
         self.listens = transport.network and self.has_relay and self.node.nodes > 1
         self.store = store_of(options["TRACKER_DIR"]) if request.mode == "online" else ""
         self.runs_again = bool(os.environ.get(RERUN_OF))
+        self.notes: list[str] = []
 
     def run(self, on_finish: Callable[[Run], None]) -> Run:
         """All steps, in their order."""
@@ -174,7 +176,19 @@ class _Beginning:
             launched.run_id() if launched is not None else "", self.runs_again, claimed, watching,
         )  # fmt: skip
         info.id, info.directory = opened.run.path.name, str(opened.run.path)
+        self._add_project_rules(opened.run.path.parent)
         return opened, brought
+
+    def _add_project_rules(self, project: Path) -> None:
+        """Have the project's alert rules hold for this run, too."""
+        if os.path.lexists(project / PROJECT_FILE):
+            from trackers.alerts import project_rules
+
+            found = project_rules.read(project)
+            alerts, left = project_rules.together(str(self.info.option("TRACKER_ALERTS") or ""), found.texts)
+            self.info.options["TRACKER_ALERTS"] = alerts
+            self.notes += found.problems
+            self.notes += [f"{project / PROJECT_FILE}: too many rules for a run: {text} isn't watched" for text in left]
 
     def _go_on(self, opened: OpenedAttempt) -> Continuation:
         """Take over what a continued run keeps."""
@@ -322,7 +336,7 @@ class _Beginning:
     def _what_to_know(self, opened: OpenedAttempt, went_on: Continuation, brought: list[str]) -> list[str]:
         """Lines for the user: the banner, and what isn't as he may think."""
         info, before = self.info, opened.before
-        lines = [banner_line(info, self.request.trackers)]
+        lines = [banner_line(info, self.request.trackers), *self.notes]
         if self.asked_name and before is not None and mask_source(self.asked_name) != info.name:
             lines.append(
                 f"run {info.id} keeps the name {info.name!r}: name={self.asked_name!r} isn't taken for a resumed run"

@@ -14,6 +14,7 @@ from trackers_mcp.tools import TOOLS, Tools, allowed, call
 
 import trackers
 from trackers.errors import UsageError
+from trackers.journal.run_directory import RunDirectory
 from trackers.support import run_requests
 from trackers.training.run import Run
 
@@ -291,9 +292,9 @@ def test_sql_reads_no_file(tools: Tools) -> None:
 
 def test_hands_are_only_what_was_allowed() -> None:
     """Read-only unless it was said otherwise; an unknown word is an error."""
-    assert not {tool.name for tool in allowed([])} & {"stop", "edit"}
+    assert not {tool.name for tool in allowed([])} & {"stop", "edit", "rules"}
     assert {tool.name for tool in allowed(["stop"])} - {tool.name for tool in allowed([])} == {"stop"}
-    with pytest.raises(UsageError, match="known are edit, stop"):
+    with pytest.raises(UsageError, match="known are edit, stop, alerts"):
         allowed(["everything"])
 
 
@@ -313,6 +314,25 @@ def test_stop_and_edit_do_what_the_commands_do(tmp_path: Path, monkeypatch: pyte
     ask(hands, "edit", run="one", add_tags="good", notes="kept")
     opened = trackers.open("one")
     assert (tuple(opened.tags), opened.notes) == (("good",), "kept")
+
+
+def test_rules_are_those_of_runs_that_begin_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the named project alone, as the command changes them; a place to send to isn't an agent's to name."""
+    monkeypatch.chdir(tmp_path)
+    hands = Tools(Path("runs"))
+    Path("runs/p").mkdir(parents=True)
+    Path("alerts.txt").write_text("crashed\n")
+    assert ask(hands, "rules", project="p")["from_runs"]["rules"] == []
+    assert ask(hands, "rules", project="p", add="nan -> stop")["from_runs"]["rules"] == ["nan -> stop"]
+    run = trackers.init("json", project="p", mode="offline", options={"TRACKER_RELAY": False})
+    assert isinstance(run, Run)
+    run.finish()
+    assert RunDirectory(Path(run.path)).read_info().option("TRACKER_ALERTS") == "nan -> stop"
+    assert ask(hands, "rules", project="p", remove="nan -> stop")["from_runs"]["rules"] == []
+    for wrong in ("..", "p/..", "q", "", f"p/{Path(run.path).name}", str(tmp_path)):
+        assert "no project" in ask(hands, "rules", project=wrong, add="nan")["error"]
+    assert "no duration" in ask(hands, "rules", project="p", add="stall(never)")["error"]
+    assert Path("alerts.txt").read_text() == "crashed\n"
 
 
 @pytest.mark.parametrize("text", ["a\u202eb", "\x00", "x\x1b[31m", "a\u200b", "\ufeff", "\U000e0041"])

@@ -28,7 +28,7 @@ def mcp(
             autocompletion=completion.runs,
         ),
     ] = None,
-    allow: Annotated[str, typer.Option(metavar="edit,stop", help="What it may do beside reading, a,b.")] = "",
+    allow: Annotated[str, typer.Option(metavar="edit,stop,alerts", help="What it may do beside reading, a,b.")] = "",
     any_source: Annotated[
         bool, typer.Option("--any-source", help="Read whatever source the agent names, also files of this machine.")
     ] = False,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trackers.alerts import project_rules
 from trackers.analysis import best as ranking
 from trackers.analysis import choosing, compare, comparison, diff, span_tree
 from trackers.analysis.alert_list import alerts_of, of_records
@@ -32,8 +33,8 @@ from trackers.readers.run_data import RunData
 from trackers.records import Finish, Span, name_floats, plain_name
 from trackers_mcp.answers import BUDGET, MOST_BUDGET, answer, page, plain, within
 
-EDIT, STOP = "edit", "stop"
-HANDS = (EDIT, STOP)
+EDIT, STOP, ALERTS = "edit", "stop", "alerts"
+HANDS = (EDIT, STOP, ALERTS)
 """What ``--allow`` takes."""
 MOST_POINTS = 2000
 ANSWER_S = 10.0
@@ -322,6 +323,19 @@ class Tools:
             {"changed": {key: list(values) for key, values in changed.items()}}, notes=[note] if changed else []
         )
 
+    def rules(self, project: str, add: str = "", remove: str = "") -> dict[str, Any]:
+        """Change the alert rules that hold for all runs of a project which begin from now on; without `add` and
+        `remove` say which there are. Places that alerts go to are the user's to name.
+
+        Args:
+            add, remove: rules, as in "nan(train_loss) -> stop; mean(val_loss[10]) > 2; stall(10m)".
+        """
+        folder = self._root / project
+        if ".." in Path(project).parts or not folder.is_dir() or folder.resolve().parent != self._root.resolve():
+            raise NotFound(f"no project {project!r} in the directory of runs")
+        texts = project_rules.change(folder, add, remove) if add or remove else project_rules.read(folder).texts
+        return answer({"rules": texts}, notes=project_rules.read(folder).problems)
+
     # What names may mean.
 
     def _own(self, reference: str) -> str:
@@ -482,6 +496,7 @@ TOOLS = (
     Tool("samples", "", "Were the GPUs busy?"),
     Tool("plot", "", "Show me the curves"),
     Tool("edit", EDIT, "Tag the best run"),
+    Tool("rules", ALERTS, "Tell me when the loss diverges"),
     Tool("stop", STOP, "Stop the one that diverges"),
 )
 """All tools, in the order in which they are listed."""
