@@ -142,6 +142,15 @@ def test_tables_as_pandas_and_polars() -> None:
     assert long.to_pandas()["name"].tolist() == ["val_loss"] * 4
 
 
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_frame_without_its_package_names_it(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line with the command, not Arrow's own traceback."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
+    with pytest.raises(MissingPackage, match=f"to_{package} needs .*pip install"):
+        getattr(frames.Frame(None), f"to_{package}")()
+
+
 def test_missing_pyarrow_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pyarrow a run is read, each time anew, and what is a table says which extra brings it."""
     logged(2)

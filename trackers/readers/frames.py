@@ -44,7 +44,12 @@ class Frame:
         self.table = table
 
     def to_pandas(self, **options: Any) -> Any:
-        """A pandas DataFrame; absent values are NaN there."""
+        """A pandas DataFrame; absent values are NaN there.
+
+        Raises:
+            MissingPackage: pandas isn't installed.
+        """
+        need("pandas", "to_pandas")
         return self.table.to_pandas(**options)
 
     def to_polars(self) -> Any:
