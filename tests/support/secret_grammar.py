@@ -333,6 +333,240 @@ fstring|print(f"{n}: {v}")|m
 markdown code|Set `{N}={v}` first.|pm
 markdown key|**{w}:** {v}|m
 bullet prose|* {w} - {v}|m
+nginx fastcgi|fastcgi_param {N} "{v}";|pm
+apache setenv|SetEnv {N} {v}|pm
+uwsgi ini|env = {N}={v}|pm
+supervisor program|environment=PATH="/usr/bin",{N}="{v}"|pm
+pm2 ecosystem|      env_production: {{ NODE_ENV: 'production', {N}: '{v}' }},|pm
+serverless yml|  environment:\n    STAGE: prod\n    {N}: {v}|pm
+cloudformation json param|{{"ParameterKey": "{C}", "ParameterValue": "{v}"}}|pm
+cloudformation yaml default|Parameters:\n  {C}:\n    Type: String\n    NoEcho: true\n    Default: {v}|pm
+ecs task definition|"environment": [{{"name": "REGION", "value": "eu"}}, {{"name": "{N}", "value": "{v}"}}]|pm
+sagemaker estimator|estimator = PyTorch(entry_point="t.py", environment={{"{N}": "{v}"}})|pm
+sagemaker hyperparameters|hyperparameters = {{"epochs": 3, "{n}": "{v}"}}|pm
+vertex custom job|env=[{{"name": "{N}", "value": "{v}"}}],|pm
+azureml env vars|environment_variables: {{"{N}": "{v}"}}|pm
+skypilot envs|envs:\n  {N}: {v}\nrun: python train.py|pm
+modal secret|modal secret create hub {N}={v}|pm
+modal from_dict|secrets=[modal.Secret.from_dict({{"{N}": "{v}"}})]|pm
+lightning studio|studio.set_env({{"{N}": "{v}"}})|pm
+flyte secret|pyflyte run --env {N}={v} wf.py|pm
+kubeflow container|task.set_env_variable(name='{N}', value='{v}')|pm
+kubeflow v1|.add_env_variable(V1EnvVar(name='{N}', value='{v}'))|pm
+argo workflow|        env:\n        - {{name: {N}, value: {v}}}|pm
+determined ai|environment:\n  environment_variables:\n    - {N}={v}|pm
+mosaicml mcli|env_variables:\n  {N}: {v}|pm
+runpodctl|runpodctl create pod --env "{N}={v}" --gpuType H100|pm
+vast|vastai create instance 123 --env '-e {N}={v}'|pm
+nomad env|      env {{\n        {N} = "{v}"\n      }}|pm
+pulumi config|pulumi config set --secret {k} {v}|pm
+terraform cloud|tfe_variable {{ key = "{n}" value = "{v}" }}|pm
+ansible extra json|ansible-playbook x.yml -e '{{"{n}": "{v}"}}'|pm
+ansible task|    mysql_user: name=ada {n}={v} state=present|pm
+chef databag|knife data bag create s '{{"id": "db", "{n}": "{v}"}}'|pm
+salt pillar|salt '*' state.apply pillar='{{"{n}": "{v}"}}'|pm
+vagrant|config.vm.provision "shell", env: {{ "{N}" => "{v}" }}|pm
+packer|packer build -var '{n}={v}' x.pkr.hcl|pm
+consul put|consul kv put app/{n} {v}|pm
+etcdctl|etcdctl put /app/{n} {v}|pm
+zookeeper|set /app/{n} {v}|m
+redis set|redis-cli SET app:{n} {v}|pm
+redis requirepass|requirepass {v}|p
+redis config set|CONFIG SET requirepass {v}|p
+mongo create user|db.createUser({{user: "ada", pwd: "{v}", roles: []}})|p
+mysql alter|ALTER USER 'ada'@'%' IDENTIFIED BY '{v}';|p
+mysql grant|GRANT ALL ON *.* TO 'ada'@'%' IDENTIFIED BY '{v}'|p
+pg alter|ALTER ROLE ada WITH LOGIN ENCRYPTED PASSWORD '{v}'|p
+oracle create|CREATE USER ada IDENTIFIED BY "{v}"|p
+snowsql|snowflake.connector.connect(user="ada", password="{v}", account="x")|p
+snowflake create|CREATE USER ada PASSWORD = '{v}' MUST_CHANGE_PASSWORD = TRUE|p
+clickhouse|clickhouse-client --user ada --password {v} -q 'select 1'|p
+duckdb secret|CREATE SECRET s (TYPE S3, KEY_ID 'x', SECRET '{v}')|m
+duckdb set|SET s3_secret_access_key='{v}';|m
+spark conf|--conf spark.hadoop.fs.s3a.secret.key={v}|m
+spark builder|.config("spark.hadoop.fs.s3a.secret.key", "{v}")|m
+hadoop core-site one line|<property><name>fs.s3a.secret.key</name><value>{v}</value></property>|m
+kafka jaas|sasl.jaas.config=org.apache.kafka.PlainLoginModule required username="ada" password="{v}";|p
+kafka python|KafkaProducer(sasl_plain_username="ada", sasl_plain_password="{v}")|p
+celery result|result_backend = "redis://:{v}@cache:6379/0"|u
+sqlalchemy URL|URL.create("postgresql", username="ada", password="{v}", host="db")|p
+django databases|    'PASSWORD': '{v}',|p
+rails secrets|  secret_key_base: {v}|m
+laravel|APP_KEY=base64:{v}|t
+symfony|DATABASE_URL="mysql://ada:{v}@127.0.0.1:3306/app?serverVersion=8"|u
+wordpress|define( 'AUTH_KEY', '{v}' );|pm
+wp config db|define( 'DB_PASSWORD', '{v}' );|p
+aspnet appsettings|  "ConnectionStrings": {{ "Default": "Server=db;Database=x;User Id=sa;Password={v};" }}|p
+jdbc args|DriverManager.getConnection("jdbc:mysql://db/x", "ada", "{v}");|p
+spring yaml|spring:\n  datasource:\n    username: ada\n    password: {v}|p
+quarkus|quarkus.datasource.password={v}|p
+gradle properties|signing.password={v}|p
+maven cli|mvn deploy -D{c}={v}|pm
+android gradle|            keyPassword "{v}"|p
+fastlane|  password: ENV["X"] ¦¦ "{v}"|p
+cargo login|cargo login {v}|t
+npm set|npm config set //registry.npmjs.org/:_authToken {v}|t
+yarnrc|npmAuthToken: "{v}"|t
+poetry|poetry config pypi-token.pypi {v}|t
+poetry http|poetry config http-basic.internal ada {v}|p
+uv publish|uv publish --token {v}|t
+gem credentials|:rubygems_api_key: {v}|t
+docker config auth|  "auths": {{ "https://index.docker.io/v1/": {{ "auth": "{v}" }} }}|t
+skopeo|skopeo copy --dest-creds ada:{v} docker://a docker://b|p
+helm repo|helm repo add x https://h --username ada --password {v}|p
+kubectl docker-registry|kubectl create secret docker-registry r --docker-username=ada --docker-password={v}|p
+argocd login|argocd login h --username admin --password {v}|p
+rancher|rancher login https://h --token {v}|t
+gh auth pipe|echo "{v}" ¦ gh auth login --with-token|t
+glab|glab auth login --token {v}|t
+git credential store|https://ada:{v}@github.com|u
+git extraheader|git -c http.extraheader="AUTHORIZATION: basic {v}" fetch|t
+svn|svn co --username ada --password {v} svn://h/r|p
+hg|hgweb.password = {v}|p
+wandb login positional|wandb login {v}|t
+comet|comet_ml.init(api_key="{v}")|t
+clearml init|Task.set_credentials(api_host="h", key="x", secret="{v}")|m
+mlflow env|MLFLOW_TRACKING_PASSWORD={v} mlflow runs list|p
+trackio|trackio sync --token {v}|t
+hf hub login|from huggingface_hub import login; login("{v}")|t
+hf api|HfApi(token="{v}")|t
+openai attr|openai.api_key = "{v}"|t
+langchain|ChatOpenAI(model="x", openai_api_key="{v}")|t
+litellm yaml|    litellm_params:\n      model: x\n      api_key: {v}|t
+vllm serve|vllm serve m --api-key {v}|m
+slack sdk|WebClient(token="{v}")|t
+boto client|boto3.client("s3", aws_access_key_id="AKIA", aws_secret_access_key="{v}")|m
+aws cli env inline|AWS_SECRET_ACCESS_KEY="{v}" aws s3 ls|m
+rclone conf|[s3]\ntype = s3\naccess_key_id = x\nsecret_access_key = {v}|m
+restic|RESTIC_PASSWORD={v} restic backup|p
+borg|export BORG_PASSPHRASE='{v}'|p
+samba mount|mount -t cifs //h/s /m -o username=ada,password={v}|p
+fstab|//h/s /m cifs username=ada,password={v},uid=1000 0 0|p
+ldapsearch|ldapsearch -x -D cn=ada -w {v} -b dc=x|p
+kinit|echo '{v}' ¦ kinit ada|p
+ansible vault pass|ansible-vault encrypt_string '{v}' --name '{n}'|pm
+openssl enc|openssl enc -aes-256-cbc -k {v} -in a|p
+zip|zip -P {v} a.zip b|p
+7z|7z x -p{v} a.7z|p
+unrar|unrar x -hp{v} a.rar|p
+cryptsetup|echo -n "{v}" ¦ cryptsetup luksOpen /dev/sdb x -|p
+wifi nmcli|nmcli dev wifi connect home password {v}|p
+wpa passphrase|wpa_passphrase home {v}|p
+hostapd|wpa_passphrase={v}|p
+wireguard|PrivateKey = {v}|t
+snmp|snmpwalk -v3 -u ada -A {v} -X x h|p
+ftp netrc one|machine h login ada password {v} account x|p
+curl netrc header|curl --header 'PRIVATE-TOKEN: {v}' https://h/api|t
+curl oauth|curl -H "Authorization: token {v}" https://api.github.com|t
+curl cookie|curl -b 'session={v}' https://h|m
+httpie header|http https://h X-API-Token:{v}|t
+httpie auth|http -a ada:{v} https://h|p
+postman json|{{"key": "{n}", "value": "{v}", "enabled": true}}|pm
+rest client|@{n} = {v}|pm
+insomnia|Authorization: ApiKey {v}|t
+grpc metadata|metadata=(("authorization", "Bearer {v}"),)|t
+aiohttp auth|aiohttp.BasicAuth("ada", "{v}")|p
+httpx auth|httpx.Client(auth=("ada", "{v}"))|p
+requests params|requests.get(u, params={{"api_key": "{v}"}})|t
+traceback locals|    {n} = '{v}'|pm
+rich traceback|│ {n} = '{v}' │|pm
+pytest assertion|E       assert '{v}' == {n}|m
+pydantic repr|api=ApiSettings(url='x', {n}='{v}') debug=False|pm
+omegaconf print|{{'model': {{'lr': 0.1}}, 'hub': {{'{n}': '{v}'}}}}|pm
+argparse namespace|Namespace(epochs=3, {n}='{v}', lr=0.1)|pm
+hydra log|[2026-01-01 10:00:00,000][HYDRA] \t#0 : hub.{n}={v}|pm
+hydra overrides yaml|- hub.{n}={v}|pm
+accelerate config|  {n}: '{v}'|pm
+deepspeed hostfile env|{N}={v}|pm
+torchrun env log|W0101 10:00:00.000 torch/distributed: env {N}={v}|pm
+slurm scontrol|   Environment={N}={v} USER=ada|m
+ps line|ada 123 0.0 python train.py --{k} {v} --lr 1|pm
+bash xtrace|+ export {N}={v}|pm
+bash xtrace quoted|++ {N}='{v}'|pm
+declare -x|declare -x {N}="{v}"|pm
+printenv|{N}={v}|pm
+zsh typeset|typeset -x {N}={v}|pm
+github actions log|  env:\n    {N}: {v}|pm
+gitlab ci log|$ export {N}="{v}"|pm
+docker inspect|            "Env": [\n                "{N}={v}",\n                "PATH=/bin"|pm
+docker history|/bin/sh -c #(nop)  ENV {N}={v}|pm
+kubectl describe|      {N}:  {v}|pm
+journalctl|Jan 01 10:00:00 h app[1]: {n}={v}|pm
+log dict|INFO - config loaded: {{'host': 'db', '{n}': '{v}'}}|pm
+log struct key quoted|time="2026-01-01T00:00:00Z" level=debug {n}="{v}"|pm
+log arrow|DEBUG {n} -> {v}|m
+log is set to|INFO {N} is set to '{v}'|pm
+log got|DEBUG Got {w}: {v}|pm
+log read from env|Read {n} from environment: {v}|pm
+log login as|Logged in as ada with {w} {v}|m
+prose note|Remember: the {w} for the cluster is {v}.|pm
+prose login pair|Login: ada / {v}|p
+prose credentials|credentials are ada:{v}|p
+prose paren|the server ({w}: {v}) is back|pm
+prose set|I set the {w} to "{v}"|pm
+markdown inline|{w}: `{v}`|pm
+markdown list bold|* **{w}**: {v}|pm
+rst field|:{n}: {v}|pm
+org property|#+{N}: {v}|pm
+email|Your temporary password is: {v}|p
+german prose|Das Passwort lautet {v}|p
+french prose|Le mot de passe est {v}|p
+spanish prose|La contraseña es {v}|p
+dutch|wachtwoord: {v}|p
+polish|hasło: {v}|p
+swedish|lösenord: {v}|p
+turkish|şifre: {v}|p
+ini hash comment|; {n} = {v}|pm
+lua|local {n} = "{v}"|pm
+lua table|  {n} = "{v}",|pm
+ocaml|let {n} = "{v}" in|pm
+fsharp|let {c} = "{v}"|pm
+clojure|{{:user "ada" :{k} "{v}"}}|pm
+erlang|{{{n}, "{v}"}},|pm
+groovy|def {c} = '{v}'|pm
+objective c|NSString *{c} = @"{v}";|pm
+vb net|Dim {c} As String = "{v}"|pm
+delphi|{C} := '{v}';|pm
+ada lang|{C} : constant String := "{v}";|pm
+cobol ish|MOVE '{v}' TO {N}.|m
+sql plsql|v_{n} := '{v}';|pm
+bash local|local {n}="{v}"|pm
+bash readonly|readonly {N}='{v}'|pm
+bash printf|printf '%s' '{v}' > {n}.txt|m
+powershell secure|$pw = ConvertTo-SecureString '{v}' -AsPlainText -Force|p
+powershell credential|New-Object PSCredential('ada', (ConvertTo-SecureString "{v}" -AsPlainText -Force))|p
+powershell set-item|[Environment]::SetEnvironmentVariable('{N}', '{v}', 'User')|pm
+cmd net use|net use Z: \\h\s /user:ada {v}|p
+net user|net user ada {v} /add|p
+psexec|psexec \\h -u ada -p {v} cmd|p
+runas cmdkey|cmdkey /add:h /user:ada /pass:{v}|p
+expect spawn|expect "password:" {{ send "{v}\r" }}|p
+chpasswd|echo 'ada:{v}' ¦ chpasswd|p
+useradd|useradd -p '{v}' ada|p
+passwd stdin|echo {v} ¦ passwd --stdin ada|p
+sudo -S|echo {v} ¦ sudo -S apt update|p
+jupyter passwd|jupyter notebook --NotebookApp.password='{v}'|p
+vnc|x11vnc -passwd {v}|p
+tmate|set -g tmate-api-key "{v}"|m
+json nested escaped log|{{"msg": "{{\"{n}\": \"{v}\"}}"}}|pm
+yaml in yaml|config: ¦\n  {n}: {v}\n  port: 1|pm
+toml array table|[[accounts]]\nuser = "ada"\n{n} = "{v}"|pm
+dhall|{{ {c} = "{v}", port = 1 }}|pm
+jsonnet|  {c}: '{v}',|pm
+cue|{c}: "{v}"|pm
+starlark|env = {{"{N}": "{v}"}},|pm
+kdl|{k} "{v}"|pm
+edn|:{k} "{v}"|pm
+protobuf text|{n}: "{v}"|pm
+gin|connect.{n} = '{v}'|pm
+fire|python x.py run --{n} {v}|pm
+csv row named|service,{n},{v}|m
+html td|<tr><td>{n}</td><td>{v}</td></tr>|pm
+html definition|<dt>{w}</dt><dd>{v}</dd>|pm
+url matrix|https://h/x;{n}={v}|m
+oauth redirect|http://127.0.0.1/cb?code=abc&client_secret={v}|m
+mailgun smtp|EMAIL_URL=smtp://ada:{v}@smtp.h:587|u
+git remote -v|origin\thttps://oauth2:{v}@gitlab.com/a/b.git (fetch)|t
 """
 
 

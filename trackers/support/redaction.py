@@ -15,22 +15,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trackers.support import secret_patterns
+from trackers.support.secret_commands import in_commands
 from trackers.support.secret_contexts import (
     BESIDE,
     COMMANDS,
     CONTEXTS,
     INSERT,
-    NEAR,
     QUERY,
     SPANNING,
+    UNPACKED,
     Columns,
     Context,
     columns,
     in_columns,
     in_values,
-    is_near,
     names_next,
 )
+from trackers.support.secret_following import following
 from trackers.support.secret_names import Secrecy, is_of_secrets, meaning, names_in
 from trackers.support.secret_values import MASK as MASK
 from trackers.support.secret_values import is_mark, is_secret, refers
@@ -112,6 +113,8 @@ def _mask(text: str, table: Columns | None) -> tuple[str, Columns | None]:
     spanned = _until_same(SPANNING, text)
     if "values" in text or "VALUES" in text:
         spanned = INSERT.sub(in_values, spanned)
+    if ", " in text and " = " in text:
+        spanned = UNPACKED.sub(in_values, spanned)
     if spanned != text:
         text, places = spanned, _telling(spanned)
     parts, position = [], 0
@@ -119,19 +122,9 @@ def _mask(text: str, table: Columns | None) -> tuple[str, Columns | None]:
         if place >= position:
             begin, end = text.rfind("\n", position, place) + 1, text.find("\n", place)
             begin, end = max(begin, position), len(text) if end < 0 else end
-            parts += [text[position:begin], _beside(_until_same(CONTEXTS, text[begin:end]))]
+            parts += [text[position:begin], _beside(in_commands(_until_same(CONTEXTS, text[begin:end])))]
             position = end
     return _rows("".join([*parts, text[position:]]), table)
-
-
-def _near(text: str, place: int, name: str) -> tuple[int, int]:
-    """Where in the rest of a line what looks like a secret stands, behind its name."""
-    begin = place + len(name)
-    end = min(len(text), begin + 200)
-    for match in NEAR.finditer(text, begin, end):
-        if (match.end() < end or end == len(text)) and is_near(name, match[0]):
-            return match.span()
-    return 0, 0
 
 
 def _rows(text: str, table: Columns | None) -> tuple[str, Columns | None]:
@@ -180,7 +173,7 @@ def _beside(text: str) -> str:
         if place < position:
             continue
         found = [match for _, pattern, decides in contexts if (match := pattern.match(text, place)) and decides(match)]
-        begin, end = found[0].span("value") if found else _near(text, place, name)
+        begin, end = found[0].span("value") if found else following(text, place, name)
         if begin < end:
             parts += [text[position:begin], MASK]
             position = end
@@ -218,7 +211,7 @@ class LineMask:
             if begin is not None and _PEM_END.search(text, begin.end()) is None:
                 self._lines_of_key = 1
         named, self._named = self._named, names_next(text)
-        if named and not self._named and text[:1].isspace() and named.count("\n") < 3:
+        if named and not self._named and text[:1].isspace() and named.count("\n") < 4:
             self._named = f"{named}\n{text[:400]}"  # the value may stand below: name:, type: string, value: …
         masked, self._table = self._after(named, text)
         return masked

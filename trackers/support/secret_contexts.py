@@ -11,7 +11,19 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from trackers.support.secret_commands import PROGRAMS
 from trackers.support.secret_names import Secrecy, is_of_secrets, meaning, split, word_set
+from trackers.support.secret_shapes import (
+    CALL,
+    IDENTIFIER,
+    NUMBERED,
+    OF_TOKENS,
+    STATUS,
+    is_attribute,
+    is_code,
+    is_name,
+    is_shaped,
+)
 from trackers.support.secret_values import (
     MASK,
     is_mark,
@@ -33,22 +45,7 @@ class Context(NamedTuple):
     decides: Callable[[re.Match[str]], bool]
 
 
-_ROOTS = word_set(
-    "self cls this args arg cfg config conf configuration settings setting os env environ environment process opt "
-    "opts option options param params parameters hparams flags ctx context request req response resp kwargs ns "
-    "namespace secrets vars var local data inputs input steps github app state model module client session user "
-    "account creds credentials obj item row values each"
-)
-"""Names whose attributes code passes on: config.password."""
-_STATUS = word_set(
-    "not missing none ok set unset found invalid valid expired expires required optional enabled disabled done loaded "
-    "yes no true false empty present absent wrong incorrect correct stored saved used using given accepted rejected "
-    "refreshed updated created deleted available unavailable unknown hidden masked redacted and or the a an is in of "
-    "to for from with this that it must should can will has was be value description type default name meaning count "
-    "please input string your you loss accuracy id ids per length size"
-)
-"""Words behind a secret's name in a sentence or a table's head that are none."""
-_SENTENCE = _STATUS | word_set(
+_SENTENCE = STATUS | word_set(
     "if when as on by which flag option argument parameter instead via at then so all any are due provided again"
 )
 _QUERY = frozenset({"sig", "signature", "code", "key", "auth", "password", "pwd", "x-amz-credential"})
@@ -61,22 +58,8 @@ _NAMERS = word_set(
 _WORD = re.compile(r"\w")
 _WORD_AFTER = re.compile(r" [a-z]{2,20}[ ,.]")
 _ARGUMENT = re.compile(r"[A-Za-z_]\w{0,80}=(?=[^=\s])")
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w{0,100}")
-_NUMBERED = re.compile(
-    r"[A-Za-z]{1,30}[_\-]?\d{1,4}(?:[a-z]{1,2}|[_\-.]\d{1,4})?|\d{1,8}(?:[.\-_:xX/]\d{1,8}){0,6}[A-Za-z]{0,3}"
-)
-"""A word with a number, a date, a size: layer12, 2024-01-01, 640x480."""
-_SIGNED = re.compile(r"[A-Za-z0-9][!@#$%^&*?~+][A-Za-z0-9]|[A-Za-z0-9]{3}[!#$^&*?~]")
 _SAID_OF = ("ed", "ing", "able", "ible", "ally", "tive", "based", "itive", "less", "ful")
 """Ends of words that say something of a password."""
-_MODULES = word_set(
-    "torch np numpy jax jnp tf tensorflow typing t pd pandas types datetime pathlib collections abc enum re os sys "
-    "json logging functools itertools asyncio threading pydantic transformers datasets tokenizers pl lightning nn "
-    "optax flax haiku hydra omegaconf wandb mlflow trackio requests httpx aiohttp flask django fastapi sqlalchemy "
-    "builtins ast dataclasses io math random string subprocess time uuid java javax com org net android kotlin scala "
-    "std core"
-)
-"""Modules and packages, whose attributes are types and functions."""
 _LAST = re.compile(r"[ \t]{0,8}(?:\*/|-->|[.!]|\)|)[ \t]{0,8}$")
 """What may stand behind the last word of a line or a comment."""
 _BLOCK = re.compile(r"[ \t]{0,80}(?:-[ ])?[\"']?([^\W\d][\w.\-]{0,80})[\"']?:[ \t]{0,8}")
@@ -87,11 +70,10 @@ _KEYWORDS = word_set("await not lambda new yield return typeof if")
 _GIVEN = re.compile(r"[A-Za-z_][\w.]{0,80}\s?(?:[,})\]]|$)")
 _CALLED = re.compile(r"([\w.]{1,80})!?\(\s{0,100}$")
 _HEAD = re.compile(r"[^\W\d][\w .\-/]{0,60}")
-_MIXTURE = re.compile(r"[A-Za-z](?=\d)|\d(?=[A-Za-z])")
-_OF_TOKENS = re.compile("tokens?|keys?")
 _SETTERS = word_set(
     "set setdefault setenv putenv put get getenv getattr setattr add define environ env header headers property "
-    "string option config credential credentials basic auth login pop param secret password update insert append key"
+    "setopt string option config credential credentials basic auth login pop param secret password update insert "
+    "append key"
 )
 """Functions that take a name and its value."""
 _WRAPPERS = word_set(
@@ -99,13 +81,9 @@ _WRAPPERS = word_set(
     "strip b64encode unquote raw fromstring newstring tostring ptr value asis sensitive securestring securestr"
 )
 """Functions that make of a text a text."""
-_ATTRIBUTE = re.compile(r"[A-Za-z_]\w{0,100}(?:\.[A-Za-z_]\w{0,100}){1,20}")
-_CALL = re.compile(
-    r"[A-Za-z_][\w.]{0,100}[(\[]|(?:await|not|lambda|new|yield|return|typeof|if|None|True|False)\b|[frbu]{0,2}[\"'`]"
-)
-_SIGNS = tuple("([{&|!*^")
-"""What begins with a call, a keyword or one of these is an expression."""
 _COMPARED = re.compile(r"""["'`\])]{0,3}\s{0,8}[=!]==?(?!>)""")
+_OF_SHELL = re.compile(r"=|[ \t]*[?:]=[ \t]*")
+"""What stands between a name and its value in a shell or a Makefile."""
 _TYPED = re.compile(r"[\w\[\], .|]{1,100} = ")
 
 
@@ -118,11 +96,15 @@ def _always(match: re.Match[str]) -> bool:
     return value != MASK and not is_template(value) and not is_mark(value) and not is_none(value)
 
 
+def _of_made(match: re.Match[str]) -> bool:
+    return looks_made(match["value"]) and _always(match)
+
+
 def _of_header(match: re.Match[str]) -> bool:
     value = match["value"]
     if match[0][: match.start("value") - match.start()].rstrip(" ")[-2:] in ('":', "':") and _GIVEN.match(value):
         return False  # of code: {"x-api-key": key}
-    return _always(match) and not is_release(value) and not _is_code(value)
+    return _always(match) and not is_release(value) and not is_code(value)
 
 
 def _of_assignment(match: re.Match[str]) -> bool:
@@ -130,7 +112,8 @@ def _of_assignment(match: re.Match[str]) -> bool:
     opened = match.string[match.end("type") if match["type"] else match.end("name") : match.start("quote")]
     if opened.rstrip(" bfr")[-2:] in (" (", "=(", ":(") and match.string[match.end() :].lstrip()[:1] == ",":
         return False  # a pair, of which this is the first
-    if _COMPARED.match(match.string, match.end("name")) and meaning(match["name"]) is not Secrecy.PASSWORD:
+    models = meaning(match["name"]) is not Secrecy.PASSWORD and split(match["name"])[-1:] != ["secret"]
+    if models and _COMPARED.match(match.string, match.end("name")):
         return _by_name(match) and looks_made(match["value"])
     return _by_name(match) or (bool(match["type"]) and is_secret(match["type"].strip(), match["value"]))
 
@@ -143,10 +126,12 @@ def _of_pair(match: re.Match[str]) -> bool:
     """("name", "value"), or name: NAME and value: value, not two names."""
     name, value = match["name"], match["value"]
     called = _CALLED.search(match.string, max(0, match.start() - 90), match.start("name") - 1)
-    shaped = _is_shaped(value)
+    shaped = is_shaped(value)
     if called is not None and not _SETTERS.intersection(split(called[1])) and not shaped:
         return False
-    if value.startswith("--") or _is_code(value) or (meaning(value) and (value.islower() or value.isupper())):
+    quoted = match.string[match.start("value") - 1] in "\"'"
+    code = CALL.match(value) if quoted else is_code(value)
+    if value.startswith("--") or code or (meaning(value) and (value.islower() or value.isupper())):
         return False
     return is_secret(name, value) and ((name != "token" and value[0] != "-") or looks_made(value))
 
@@ -162,7 +147,7 @@ def _of_call(match: re.Match[str]) -> bool:
 
 
 def _of_block(match: re.Match[str]) -> bool:
-    return match["value"][-1] != ":" and not _is_code(match["value"]) and _by_name(match)
+    return match["value"][-1] != ":" and not is_code(match["value"]) and _by_name(match)
 
 
 def _of_shell(match: re.Match[str]) -> bool:
@@ -172,37 +157,39 @@ def _of_shell(match: re.Match[str]) -> bool:
     if after in ("(", "[", "{") or (after in ("'", '"', "`") and len(value) < 3):  # a call, an f-string
         return False
     if (
-        value.startswith(("=", "%", "$", "<", "~="))
+        value.startswith(("=", "~="))
+        or is_template(value)
         or not is_secret(name, value.rstrip(":"))
         or _is_number(name, value)
     ):
         return False
     indented = not before and after in (",", ")") and text[: match.start()][-1:] == " "
-    argument = before in ("(", ",") and after in (",", ")", "")
+    tight = text[: match.start()][-1:] == "," and "(" not in text  # of a list of options: username=ada,password=…
+    argument = not tight and before in ("(", ",") and after in (",", ")", "")
     if (indented or argument) and not name.isupper():  # login(token=hub_token), also with arguments of a line each
-        return _is_chosen(name, value) or not _is_name(value) or looks_made(value)
+        return _is_chosen(name, value) or not is_name(value) or looks_made(value)
     coded = text.rstrip()[-1:] in tuple(",()[]{}:;")
-    return not _is_attribute(name, value, said=False) and not (coded and (_is_variable(value) or value in _KEYWORDS))
+    return not is_attribute(name, value, said=False) and not (coded and (_is_variable(value) or value in _KEYWORDS))
 
 
 def _of_line(match: re.Match[str]) -> bool:
     """NAME=value, NAME = value or NAME: value alone on a line: of a shell, INI, YAML, or code."""
     name, value, separator = match["name"], match["value"], match["separator"]
     bare, spaced = value.rstrip(",;"), " " in value or "\t" in value
-    if not bare or not is_secret(name, bare) or _is_number(name, bare) or _CALL.match(value) or _TYPED.match(value):
+    if len(bare) < 2 or not is_secret(name, bare) or _is_number(name, bare) or CALL.match(value) or _TYPED.match(value):
         return False
-    if name.isupper() and separator == "=" and not spaced:
+    if name.isupper() and _OF_SHELL.fullmatch(separator) and not spaced:
         return True
     if _is_enclosed(name, value, spaced):
         return False
     if spaced:
         return _is_phrase(name, value)
     if _is_passed(match, bare):
-        return _is_chosen(name, bare) and not _is_attribute(name, bare) and not _is_type(name, bare)
+        return _is_chosen(name, bare) and not is_attribute(name, bare) and not _is_type(name, bare)
     code = separator != "=" and not (":" in separator and bare == value)
-    if _is_attribute(name, bare, code) or (bare == name.rpartition(".")[2] and ":" not in separator):
+    if is_attribute(name, bare, code) or (split(bare) == split(name.rpartition(".")[2]) and ":" not in separator):
         return False
-    if _IDENTIFIER.fullmatch(bare) and not any(map(str.isdigit, bare)):
+    if IDENTIFIER.fullmatch(bare) and not any(map(str.isdigit, bare)):
         return _is_said(name, bare, separator) and not (code and _is_variable(bare)) and not _is_type(name, bare)
     return True
 
@@ -213,13 +200,13 @@ def _is_enclosed(name: str, value: str, spaced: bool) -> bool:
         return True
     if value[0] not in "([{&|!*^=<>":
         return False
-    return spaced or meaning(name) is not Secrecy.PASSWORD or _IDENTIFIER.fullmatch(value[1:]) is not None
+    return spaced or meaning(name) is not Secrecy.PASSWORD or IDENTIFIER.fullmatch(value[1:]) is not None
 
 
 def _is_passed(match: re.Match[str], bare: str) -> bool:
     """Is it a variable that is an argument, ``token=hub_token,``, or an item of a dict, ``"token": hub_token``?"""
     item = match["quote"] and (meaning(bare) or "." in bare or " " in match["separator"].rstrip())
-    return bool(bare != match["value"] or item) and _is_name(bare)
+    return bool(bare != match["value"] or item) and is_name(bare)
 
 
 def _is_said(name: str, word: str, separator: str) -> bool:
@@ -240,7 +227,7 @@ def _of_option(match: re.Match[str]) -> bool:
         return False
     if value.startswith(("|", "&", ">", "\\", "2>", "(")) or value[-1] == ":" or "=" in value[:-2]:
         return False
-    return not _is_attribute(name, value, said=False) and (not value.startswith("-") or looks_made(value))
+    return not is_attribute(name, value, said=False) and (not value.startswith("-") or looks_made(value))
 
 
 def _of_flow(match: re.Match[str]) -> bool:
@@ -248,7 +235,7 @@ def _of_flow(match: re.Match[str]) -> bool:
     name, value = match["name"], match["value"].rstrip()
     if match["quote"] and not value.isdigit():  # of Python: {"token": token}
         return False
-    if _is_code(value) or _is_attribute(name, value) or _is_number(name, value) or " " in value:
+    if is_code(value) or is_attribute(name, value) or _is_number(name, value) or " " in value:
         return False
     return is_secret(name, value) and not _is_variable(value) and not _is_type(name, value)
 
@@ -257,9 +244,9 @@ def _of_sentence(match: re.Match[str]) -> bool:
     """Your API key: value."""
     value, verb = match["value"].rstrip(".,;:!?)*_'\"`}"), match["verb"].strip()
     name = "_".join(match["what"].lower().split())
-    if not is_secret(name, value) or value.lower() in _SENTENCE or _is_code(value) or is_template(value):
+    if not is_secret(name, value) or value.lower() in _SENTENCE or is_code(value) or is_template(value):
         return False
-    if _is_attribute(name, value, said=False) or _is_type(name, value) or _ARGUMENT.match(value):
+    if is_attribute(name, value, said=False) or _is_type(name, value) or _ARGUMENT.match(value):
         return False
     if _is_of_model(match["before"], name):
         return False
@@ -276,7 +263,7 @@ def _of_sentence(match: re.Match[str]) -> bool:
 def _is_of_model(before: str, name: str) -> bool:
     """Is it a token or a key that a model or data has: "the eos token"?"""
     of = "_".join(before.lower().split()[-1:])
-    return bool(of and meaning(name) and not meaning(f"{of}_{name}") and _OF_TOKENS.fullmatch(name))
+    return bool(of and meaning(name) and not meaning(f"{of}_{name}") and OF_TOKENS.fullmatch(name))
 
 
 def _is_told(match: re.Match[str], name: str, value: str, verb: str) -> bool:
@@ -287,7 +274,7 @@ def _is_told(match: re.Match[str], name: str, value: str, verb: str) -> bool:
     if verb[-1] not in ":=->\u2192":
         one = not value.isalpha() or meaning(name) is Secrecy.PASSWORD or len(value) > 20
         return bool(match["quote"]) or (last and one and not value.endswith(_SAID_OF))
-    if verb == "=" and _IDENTIFIER.fullmatch(value) and value.islower() and not match["before"]:
+    if verb == "=" and IDENTIFIER.fullmatch(value) and value.islower() and not match["before"]:
         return False
     return last and len(value) > 3 and not _is_number(name, value)
 
@@ -327,9 +314,9 @@ def in_columns(line: str, table: Columns) -> str | None:
         return None
     for place, (cell, name) in enumerate(zip(cells, names, strict=True)):
         value = cell.strip(" \t\"'`*")
-        if meaning(name) < Secrecy.SECRET or (_OF_TOKENS.fullmatch(name) and not looks_made(value)):
+        if meaning(name) < Secrecy.SECRET or (OF_TOKENS.fullmatch(name) and not looks_made(value)):
             continue
-        if any(map(str.isalnum, value)) and is_secret(name, value):
+        if any(map(str.isalnum, value)) and value[0] != "(" and is_secret(name, value):
             cells[place] = cell.replace(value, MASK, 1)
     return line.replace(row, separator.join(cells), 1)
 
@@ -351,12 +338,12 @@ def _of_words(match: re.Match[str]) -> bool:
     if meaning(name) is not Secrecy.PASSWORD or value.lower() in _SENTENCE or not is_secret(name, value):
         return False
     said = name.lower() in ("password", "passwords", "pass", "passphrase", "passcode", "pwd")
-    return _is_shaped(value) if said else not _is_code(value)
+    return is_shaped(value) if said else not is_code(value)
 
 
 def _of_cell(match: re.Match[str]) -> bool:
     name, value = match["name"].strip(), match["value"].strip()
-    return _STATUS.isdisjoint(value.lower().split()) and is_secret(name, value)
+    return value[0] != "(" and STATUS.isdisjoint(value.lower().split()) and is_secret(name, value)
 
 
 def _of_query(match: re.Match[str]) -> bool:
@@ -375,26 +362,32 @@ def _of_beside(match: re.Match[str]) -> bool:
         return False
     if match["call"]:
         return bool(quoted) and _is_wrapped(match, between)
-    if is_template(value) or split(value) == split(name.rpartition(".")[2]):
+    if is_template(value) or split(value) == split(name.rpartition(".")[2]) or _is_prose(match, between):
         return False
     if between == "," and not name.isupper() and "." not in name:
         return bool(quoted) and looks_made(value)
     if match["words"]:
-        return _is_shaped(value) and not _is_code(value) and not _ARGUMENT.match(value)
+        return is_shaped(value) and not is_code(value) and not _ARGUMENT.match(value)
     if not name.isascii() and between not in ("", ","):
         return True
     if not quoted:
         return _is_bare_secret(match, between)
     if meaning(name) is not Secrecy.PASSWORD and (between.endswith("==") or between.startswith("!=")):
-        return _is_shaped(value)
-    return _is_shaped(value) or (not _is_loose(between) and ("`" not in quoted or not _is_name(value)))
+        return is_shaped(value)
+    return is_shaped(value) or (not _is_loose(between) and ("`" not in quoted or not is_name(value)))
+
+
+def _is_prose(match: re.Match[str], between: str) -> bool:
+    """Is the name a verb, or a role of reStructuredText?"""
+    verb = between == "" and match["name"].lower() == "pass"
+    return verb or (between == ":" and match.string[: match.start()].endswith(":"))
 
 
 def _is_wrapped(match: re.Match[str], between: str) -> bool:
     """Is a function's argument the secret: of one that makes of a text a text, or made by a machine?"""
     value, function = match["value"], split(match["call"])[-1:]
     closed = match.string[match.end() :].lstrip("\\\"'`")[:1] == ")"
-    if (not function or function[0] in _WRAPPERS) and ((between != "" and closed) or _is_shaped(value)):
+    if (not function or function[0] in _WRAPPERS) and ((between != "" and closed) or is_shaped(value)):
         return True
     return looks_made(value) and not meaning(value)
 
@@ -402,20 +395,26 @@ def _is_wrapped(match: re.Match[str], between: str) -> bool:
 def _is_bare_secret(match: re.Match[str], between: str) -> bool:
     """Is what stands behind a name without quotes its secret, not code, a number, or a sentence that goes on?"""
     name, value = match["name"], match["value"]
-    if _is_code(value) or _is_attribute(name, value, said=False) or _is_type(name, value) or _is_number(name, value):
+    if value[0] in "!*^" and between[-1:] == ":":
+        return meaning(name) is Secrecy.PASSWORD and is_shaped(value)
+    if is_code(value) or is_attribute(name, value, said=False) or _is_type(name, value) or _is_number(name, value):
         return False
     if _ARGUMENT.match(value) or value[0] in "-/.%":
         return False
-    if _NUMBERED.fullmatch(value) and meaning(name) is not Secrecy.PASSWORD:
-        return value.isdigit() and len(value) > 7
+    if NUMBERED.fullmatch(value) and meaning(name) is not Secrecy.PASSWORD:
+        return _is_long_number(value)
     if _is_loose(between):
-        given = not _is_name(value) or (not value.islower() and any(map(str.isdigit, value)))
+        given = not is_name(value) or (not value.islower() and any(map(str.isdigit, value)))
         return between != "," and looks_made(value) and given
-    if between[-1] == ":" and _LAST.match(match.string, match.end()) and not _OF_TOKENS.fullmatch(name):
+    if between[-1] == ":" and _LAST.match(match.string, match.end()) and not OF_TOKENS.fullmatch(name):
         return value.lower() not in _SENTENCE and meaning(name) >= Secrecy.SECRET
-    if _is_name(value) and value.islower():
+    if is_name(value) and value.islower():
         return looks_made(value)
-    return _is_shaped(value) or (value.isdigit() and len(value) > 7)
+    return is_shaped(value) or _is_long_number(value)
+
+
+def _is_long_number(value: str) -> bool:
+    return value.isdigit() and len(value) > 7
 
 
 def _is_loose(between: str) -> bool:
@@ -434,32 +433,29 @@ def _of_other(match: re.Match[str]) -> bool:
 
 
 def _of_compared(match: re.Match[str]) -> bool:
-    """Of a comparison that begins with the value."""
-    shaped = _is_shaped(match["value"])
-    return _by_name(match) and (shaped or meaning(match["name"]) is Secrecy.PASSWORD)
+    """Of a value that stands before its name."""
+    shaped, name = is_shaped(match["value"]), match["name"]
+    if "=" in match["sign"] or "n" in match["sign"]:
+        number = _is_long_number(match["value"]) and not OF_TOKENS.fullmatch(name)
+        return _by_name(match) and (shaped or number or meaning(name) is Secrecy.PASSWORD)
+    name = name.rstrip(".").removesuffix(".txt")
+    shaped = shaped or _is_long_number(match["value"])
+    return shaped and meaning(name) >= Secrecy.SECRET and is_secret(name, match["value"])
 
 
-def _is_shaped(value: str) -> bool:
-    """Does it look as machines or careful people make secrets?"""
-    return looks_made(value) or _is_mixed(value)
+def _of_login(match: re.Match[str]) -> bool:
+    value = match["value"]
+    return (
+        _always(match)
+        and not refers(value)
+        and (is_shaped(value) or (value.isdigit() and len(value) > 5) or _is_last(match))
+    )
 
 
-def _is_mixed(value: str) -> bool:
-    """Is it letters with digits or signs among them, and no word with a number, date, size or address?"""
-    if len(value) < 6 or " " in value or "/" in value or _NUMBERED.fullmatch(value) or is_release(value):
-        return False
-    letters, digits = sum(map(str.isalpha, value)), sum(map(str.isdigit, value))
-    return letters > 1 and (digits > 0 or _SIGNED.search(value) is not None)
-
-
-def _is_code(value: str) -> bool:
-    """Does the text begin as an expression does?"""
-    return _CALL.match(value) is not None or value.startswith(_SIGNS)
-
-
-def _is_name(value: str) -> bool:
-    """Is it a variable, or an attribute of one?"""
-    return _IDENTIFIER.fullmatch(value) is not None or _ATTRIBUTE.fullmatch(value) is not None
+def _is_last(match: re.Match[str]) -> bool:
+    """Does the value end its line, and is no word of a sentence?"""
+    value = match["value"].rstrip(".")
+    return match["value"].lower() not in _SENTENCE and match.string[match.end() :].strip(" .") == "" and value.isascii()
 
 
 def _is_chosen(name: str, value: str) -> bool:
@@ -467,30 +463,16 @@ def _is_chosen(name: str, value: str) -> bool:
     return meaning(name) is Secrecy.PASSWORD and (value[:1].isupper() or any(map(str.isdigit, value)))
 
 
-def _is_attribute(name: str, value: str, said: bool = True) -> bool:
-    """Is it an attribute of an object that code passes on? ``config.password`` is; ``Summer.Rain2026`` is none.
-
-    Args:
-        said: words with a dot between them are one, too, but a password's: it may be code.
-    """
-    if not _ATTRIBUTE.fullmatch(value):
-        return False
-    *above, last = value.split(".")
-    if above[0] in _ROOTS or above[0] in _MODULES or (not last[-1].isdigit() and meaning(last)):
-        return True
-    return said and meaning(name) is not Secrecy.PASSWORD and not any(map(str.isdigit, value))
-
-
 def _is_variable(value: str) -> bool:
     """Is it a variable's name that says itself that it holds a secret: ``hub_token``, ``apiKey``?"""
-    if not _IDENTIFIER.fullmatch(value) or any(map(str.isdigit, value)) or value.isupper():
+    if not IDENTIFIER.fullmatch(value) or any(map(str.isdigit, value)) or value.isupper():
         return False
     return len(split(value)) > 1 and meaning(value) is not Secrecy.NOTHING
 
 
 def _is_type(name: str, value: str) -> bool:
     """Is it a type, as code says behind a colon: ``Secret``, ``SecretStr``?"""
-    if not value[:1].isupper() or not _IDENTIFIER.fullmatch(value):
+    if not value[:1].isupper() or not IDENTIFIER.fullmatch(value):
         return False
     words = split(value)
     return words == split(name) or (len(words) > 1 and max(map(meaning, (value, *words))) > Secrecy.WEAK)
@@ -520,7 +502,7 @@ def _is_phrase(name: str, value: str) -> bool:
 _SAID = (
     r"[a-z]{2,20}[ _\-]key|api[ _\-]?key|(?:client|app|api|shared|webhook) secret|(?:seed|recovery) phrase|"
     r"(?:recovery|backup) code|pass ?(?:word|phrase|code)|passwd|pwd|pw|secret|(?:access |auth |bearer |api )?token|"
-    r"credentials?|bearer"
+    r"credentials?|bearer|mot de passe|contrase\u00f1a|passwort|kennwort|wachtwoord|senha"
 )
 _FRAGMENTS = {
     "NAME": r"(?P<name>[^\W\d][\w.\-]{0,80})",
@@ -551,7 +533,7 @@ CONTEXTS = (
     # name = "value", "name": "value", name == "value", name = Secret("value"), in whatever language.
     Context(("=", ":"), _in(
         r"""(?<![\w.])(?<!\w-)-{0,2}\\?["'`]?~NAME~\\?["'`]?\]?(?:\[\d{0,6}\])?\s{0,8}""",
-        r"""(?::\s{0,8}(?P<type>[\w\[\]. |,]{0,60}))?(?:=>|:=|[=!]==?|[?+]?=|:)\s{0,8}""",
+        r"""(?::\s{0,8}(?P<type>[\w\[\]. |,]{0,60})|[ ]As[ ]\w{1,20}\s{0,8})?(?:=>|:=|[=!]==?|[?+]?=|:)\s{0,8}""",
         r"(?:(?:(?:SecretStr|Secret|Field|str|bytes|String|Some|Literal|Password)?\(\s{0,100}(?:default=)?)",
         r"|[\w.]{1,60}\(\s{0,100}default(?:_factory=lambda:\s?|=))?~QUOTED~",
     ), _of_assignment),
@@ -582,6 +564,8 @@ CONTEXTS = (
     Context(("</",), _in(
         r"""\b(?:name|key|id)=["']~NAME~["'][^<>\n]{0,200}>(?P<value>[^<>\s][^<>\n]{0,4000})</""",
     ), _by_name),
+    # {name, "value"}
+    Context(("{",), _in(r"\{\s{0,4}~NAME~,\s{0,4}~QUOTED~\s{0,4}\}"), _by_name),
     # {name: value}
     Context((":",), _in(
         r"""[{,]\s{0,8}(?P<quote>["']?)~NAME~(?P=quote):(?:\s{1,8}|(?<=["']:))""",
@@ -589,7 +573,7 @@ CONTEXTS = (
     ), _of_flow),
     # name: value and name = value alone on a line of YAML, INI or a patch of one; export NAME=value
     Context(("=", ":", "->"), _in(
-        r"~BEGIN~(?:(?:-|\*|#{1,3}|//)[ ]?){0,2}(?:export[ ]|set[ ]|ENV[ ]|ARG[ ]|env[ ])?",
+        r"~BEGIN~(?:(?:-|\*|#{1,3}|//|;|:|@)[ ]?){0,2}(?:export[ ]|set[ ]|ENV[ ]|ARG[ ]|env[ ])?",
         r"""(?P<quote>["']?)~NAME~["']?""",
         r"(?P<separator>[ \t]{0,8}(?:[:?+]?=>?|:|->)(?:[ \t]{1,8}|(?<==)|(?<=:)(?![:/])))",
         r"(?:!!\w{1,20}[ ]|&\w{1,20}[ ])?",
@@ -601,12 +585,12 @@ CONTEXTS = (
         r"""~NAME~=(?P<value>[^\s"'`;,&()\[\]{}<>|]{1,4000})""",
     ), _of_shell),
     # ENV NAME value, pip config set name value
-    Context(("env ", "arg ", "set", "put ", "add ", "modify", "define"), _in(
+    Context(("env ", "arg ", "set", "put ", "add ", "modify", "define", "create"), _in(
         r"(?:~BEGIN~(?:ENV|ARG|%env|setenv|SetEnv|set[ ]-[gxU]{1,3}|#[ ]?define)|\bsetx",
-        r"|(?:\b(?:config|configure|conda|npm|pip|secrets?|kaggle|remote)[ ]|[ ]--)",
-        r"(?:set|put|add|modify|config[ ]set|config[ ]--set))",
+        r"|(?:\b(?:config|configure|conda|npm|pip|secrets?|kaggle|remote|kv|etcdctl|redis-cli|CONFIG)[ ]|[ ]--)",
+        r"(?:set|SET|put|add|modify|config[ ]set|config[ ]--set))",
         r"(?:[ ]-{1,2}[a-z]{1,20})?(?:[ ](?=[a-z]{1,20}[ ])\S{1,20})?",
-        r"""[ \t]{1,8}(?:\S{0,200}:)?["']?~NAME~["']?[ \t]{1,8}["']?(?P<value>[^\s"'=\-][^\s"']{0,4000})""",
+        r"""[ \t]{1,8}(?:\S{0,200}[:/])?["']?~NAME~["']?[ \t]{1,8}["']?(?P<value>[^\s"'=\-][^\s"']{0,4000})""",
     ), _by_name),
     # spark.hadoop.fs.account.key value
     Context((" ",), _in(
@@ -641,14 +625,24 @@ CONTEXTS = (
     Context(("assert", "equal", "compare", "eq("), _in(
         r"\b(?:assert\w{0,40}|\w{0,40}[eE]quals?|compare\w{0,40}|eq)!?\([ ]?~NAME~[ ]?,[ ]?~QUOTED~",
     ), _by_name),
-    # "value" == name
-    Context(("==", "!="), _in(r"""~PHRASE~\s{0,8}[=!]==?\s{0,8}~NAME~"""), _of_compared),
+    # "value" == name, "value" > name.txt, MOVE "value" TO name
+    Context(("==", "!=", " to ", ">", " into ", " -"), _in(
+        r"""~PHRASE~[ \t]{0,8}(?P<sign>[=!]==?|>{1,2}|->|(?i:to|into)[ ]|--?n(?:ame)?[ =])[ \t]{0,8}["']?~NAME~""",
+    ), _of_compared),
+    # Login: user / value, credentials are user:value
+    Context(("login", "cred", "account", "pw", "pass"), _in(
+        r"(?:\b(?:login|credentials?|creds|account)(?:[ ](?:is|are)|[ ]?[:=])[ ]{1,3}",
+        r"|\b(?:id|user(?:name)?|login)[ ]?[/(][ ]?(?:pw|pwd|pass(?:word)?)\)?(?:[ ](?:is|are)|[ ]?[:=(])?[ ]{0,3})",
+        r"[\w.\-@]{1,60}(?:[ ]?/[ ]?|[:(,])",
+        r"""(?P<value>[^\s"'`<>()\[\]{},/]{6,200})(?=[\s"'`.,)]|$)""",
+        flags=re.IGNORECASE,
+    ), _of_login),
     # Your API key: value. The password is "value".
     Context((" ",), _in(
         r"(?<![\w.\-/$])(?P<before>(?:[a-z]{1,20}[ ]){0,2}?)(?P<what>~SAID~)(?![\w/\-])[*`]{0,3}",
         r"(?P<whose>[ ](?:for|of)[ ][^\n:=]{1,60}?(?=[ ]{0,3}[:=]|[ ]is[ ]|[ ]\S{12}))?",
         r"(?:[ ](?:provided|given|used|received|found|created)(?=:))?",
-        r"(?P<verb>[ ]{0,3}[:=]|[ ](?:is|was|to|ist|es|est|\u00e8|\u00e9)[ ]?:?|[ ](?:[-=]?>|\u2192|-)|)",
+        r"(?P<verb>[ ]{0,3}[:=]|[ ](?:is|was|to|ist|lautet|es|est|\u00e8|\u00e9)[ ]?:?|[ ](?:[-=]?>|\u2192|-)|)",
         r"\*{0,2}[ \t]{1,8}\*{0,2}",
         r"""(?P<quote>[`"']?)(?P<value>(?<=[`"'])[^\n"'`]{1,400}|[^\s"'`<]{3,400})(?P=quote)""",
         flags=re.IGNORECASE,
@@ -660,19 +654,19 @@ CONTEXTS = (
     ), _always),
     Context(("<<<",), _in(r"~NAME~[ ]?<<<[ ]?~WORD~"), _by_name),
     Context(("\", \"--", "', '--", "[\"--", "['--"), _in(r"""["']-{1,2}~NAME~["'],[ ]?~QUOTED~"""), _by_name),
-    Context(("twine", "pip "), _in(r"\btwine\b[^\n]{0,200}?[ ]-p[ ]~WORD~"), _always),
-    Context(("authtoken",), _in(r"authtoken[ ]~WORD~"), _always),
     Context(("<<<",), _in(
         r"(?:login|token|password|passwd|secret)\b[^\n]{0,200}?<<<[ ]?~WORD~",
     ), _always),
-    Context(("fernet(", "hmac.new(", "session("), _in(
-        r"""(?:\b(?:Fernet|hmac\.new)\([ \t]{0,8}b?""",
+    Context(("fernet(", "hmac.new(", "session(", "getconnection(", "directoryentry(", "client("), _in(
+        r"""(?:\b(?:Fernet|hmac\.new)\([ \t]{0,8}b?|(?:getConnection|DirectoryEntry)\((?:[^,()\n]{1,200},\s{0,4}){2}""",
+        r"""|\bClient\(["']AC\w{0,32}["'],[ ]?""",
         r"""|\b(?:boto3|aioboto3|session)\.Session\([ ]?["'][^"'\n]{1,40}["'],[ ]?)~QUOTED~""",
     ), _always),
     Context(("login", "experiment", "init", "api"), _in(
         r"\b(?:wandb|comet_ml|neptune|huggingface_hub|mlflow|openai|clearml|swanlab|aim)\.(?:login|init|Experiment|API)",
         r"""\([ \t]{0,8}(?:key[ \t]{0,8}=[ \t]{0,8})?(?P<quote>["'])(?P<value>[^"'\n]{8,400})(?P=quote)""",
     ), _always),
+    Context(("login(",), _in(r"\blogin\([ \t]{0,8}~QUOTED~"), _of_made),
     # Of netrc.
     Context(("password",), _in(
         r"\b(?:login|account|user)[ \t]+(?!and[ ]|or[ ])\S{1,200}[ \t]+password[ \t]+(?P<value>[^\s$]\S{0,400})",
@@ -682,53 +676,23 @@ CONTEXTS = (
     ), _of_cell),
     # Of SQL, PowerShell and HTML.
     Context(("identified", "password '", "secret '", "securestring"), _in(
-        r"\b(?:identified\s(?:with\s\w{1,40}\s)?by|password|secret|ConvertTo-SecureString(?:[ ]-String)?)[ ]",
-        r"""(?P<quote>['"])(?P<value>[^'"\n]{1,400})(?P=quote)""",
+        r"\b(?:identified\s(?:with\s['\w]{1,40}\s)?(?:by|as)|password|secret",
+        r"|ConvertTo-SecureString(?:[ ]-\w{1,20}){0,3})[ ]",
+        r"""(?P<quote>\\?['"])(?P<value>[^'"\n]{1,400}?)(?P=quote)""",
         flags=re.IGNORECASE,
+    ), _always),
+    Context(("securestring",), _in(
+        r"(?i:ConvertTo-SecureString)(?:[ ]-\w{1,20}){0,3}[ ](?P<value>[^\s'\"$(\-][^\s'\"]{3,200})",
     ), _always),
     Context(("identified",), _in(r"(?i:\bidentified\sby\s)(?P<value>[^\s'\";<]{1,400})"), _always),
     Context(("password",), _in(r"""\btype=["']password["'][^<>\n]{0,200}?\bvalue=~QUOTED~"""), _always),
-    # Programs' own options.
-    Context(("login",), _in(
-        r"\b(?:wandb|swanlab|comet|clearml|neptune)[ ]login[ ][^\n]{0,100}?(?:--key|-k|--api-key)[ =]~WORD~",
-    ), _always),
-    Context(("login",), _in(
-        r"\b(?:wandb|vault)[ \t]+login[ \t]+(?:--?[\w\-=.:/]{1,100}[ \t]+){0,4}",
-        r"""(?P<value>[^\s"'=\-][^\s"'=]{3,400})(?=["'\s=]|$)""",
-    ), _always),
-    Context(("secret", "kaggle", "net user"), _in(
-        r"(?:\bsecrets?[ ](?:set|put|create|add)[ ][^\n]{0,200}?(?:--body|-b|--value|--secret-string|--data)",
-        r"|\bkaggle[ ]config[ ]set[^\n]{0,80}?[ ]-v|\bnet[ ]user[ ]\S{1,80})[ =](?!/)~WORD~",
-    ), _always),
+    # Commands that secret_commands doesn't know: what holds the secret has a form of its own.
     Context(("sqlplus", "oracle"), _in(
         r"""(?:\bsqlplus\b[^\n]{0,80}?[ ]|jdbc:oracle:\w{1,10}:)[\w.\-]{1,80}/(?P<value>[^\s@"'/]{1,200})@""",
     ), _always),
-    Context(("curl", "http", "wget", "ftp", "smbclient"), _in(
-        r"\b(?:curl|https?|wget|l?ftp|smbclient|rpcclient)\b[^\n]{0,400}?[ \t](?:-u|--user|-a|--auth|-U)[ \t=]{0,4}",
-        r"""["']?[^\s:,%"']{0,100}[:,%](?P<value>[^\s"']{1,400})""",
-    ), _always),
-    Context(("mysql", "maria", "mycli", "7z", "rar", "sshpass"), _in(
-        r"\b(?:mysql\w{0,20}|mariadb[\w\-]{0,20}|mycli|7za?|(?:un)?rar|sshpass)\b[^\n]{0,400}?[ \t]-p~WORD~",
-    ), _always),
-    Context(("sshpass", "login", "mongo"), _in(
-        r"\b(?:sshpass|(?:docker|podman|nerdctl|buildah|helm|oras|crane|az|oc)\b[^\n]{0,60}?[ ]login|mongo\w{0,20})\b",
-        r"[^\n]{0,400}?[ \t]-p[ \t]{0,8}~WORD~",
-    ), _always),
-    Context(("plink", "pscp", "zip", "sqlcmd", "bcp", "isql", "redis-cli", "ldap", "htpasswd", "rabbitmqctl",
-             "mosquitto"), _in(
-        r"\b(?:(?:plink|pscp|putty)\b[^\n]{0,400}?[ \t]-pw",
-        r"|(?:(?:un)?zip|sqlcmd|bcp|isql|mosquitto_\w{1,20})\b[^\n]{0,400}?[ \t]-P",
-        r"|redis-cli\b[^\n]{0,200}?[ \t]-a|ldap(?:search|add|modify|delete|whoami|passwd)\b[^\n]{0,400}?[ \t]-w",
-        r"|htpasswd(?:[ ]-\w{1,8}){0,3}[ ]-\w{0,4}b\w{0,4}(?:[ ]-\w{1,8}){0,3}[ ]\S{1,200}[ ]\S{1,100}",
-        r"|rabbitmqctl[ ](?:add_user|change_password)[ ]\S{1,100})",
+    Context(("htpasswd",), _in(
+        r"\bhtpasswd(?:[ ]-\w{1,8}){0,3}[ ]-\w{0,4}b\w{0,4}(?:[ ]-\w{1,8}){0,3}[ ]\S{1,200}[ ]\S{1,100}",
         r"[ \t]{1,8}~WORD~",
-    ), _always),
-    Context(("alias set", "host add"), _in(
-        r"\bmc[ ](?:alias[ ]set|config[ ]host[ ]add)[ ]\S{1,80}[ ]\S{1,200}[ ]\S{1,200}[ ]~WORD~",
-    ), _always),
-    Context(("ssh-keygen", "ipmitool"), _in(
-        r"\b(?:ssh-keygen\b[^\n]{0,400}?[ \t]-[NP]|ipmitool\b[^\n]{0,400}?[ \t]-P)[ \t]{1,8}",
-        r"""(?P<quote>["']?)(?P<value>(?<=["'])[^"'\n]{1,400}|[^\s"']{1,400})(?P=quote)""",
     ), _always),
     # Of .pgpass.
     Context((":543", ":6432:"), _in(
@@ -737,10 +701,7 @@ CONTEXTS = (
     Context(("echo", "printf"), _in(
         r"""\b(?:echo|printf)[ ](?:-n[ ])?(?P<quote>["']?)(?P<value>[^\s"'|]{3,400})(?P=quote)[ ]?\|[ ]?""",
         r"(?:sudo[ ]-S|[^\n|]{0,200}(?:--password-stdin|--with-token|--stdin|-pass[ ]stdin|--data-file=-|secrets?[ ])",
-        r"|chpasswd|kinit)",
-    ), _always),
-    Context(("pass:",), _in(
-        r"""[ \t]-(?:pass|passin|passout|k)[ \t]{1,8}["']?pass:(?P<value>[^\s"']{1,400})""",
+        r"|chpasswd|kinit|cryptsetup)",
     ), _always),
     # Headers.
     Context((":",), _in(
@@ -754,17 +715,11 @@ CONTEXTS = (
 
 INSERT = re.compile(r"\((?P<names>[^()\n]{1,2000})\)\s{0,80}(?i:values)\s{0,80}\((?P<values>[^()\n]{1,4000})\)")
 
-NEAR = re.compile(r"""[^\s"'`<>,;&|(){}\[\]=:\\]{8,400}=*""")
-"""What may be a secret in the rest of a line, behind its name."""
-
-
-def is_near(name: str, value: str) -> bool:
-    """Does a text further on in the line of a secret's name look as a machine makes secrets?"""
-    mixed = value.isalnum() and len(_MIXTURE.findall(value)) > 2 and not _OF_TOKENS.fullmatch(name)
-    drawn = mixed or looks_random(value)
-    known = meaning(name) >= Secrecy.SECRET and drawn and is_secret(name, value)
-    return known and not is_template(value) and "@" not in value and "/" not in value
-
+UNPACKED = re.compile(
+    r"""^[ \t]{0,80}(?P<names>[\w.]{1,80}(?:,[ ]?[\w.]{1,80}){1,8})[ ]?=[ ]?(?P<values>["'][^\n]{1,1000})$""",
+    re.MULTILINE,
+)
+"""user, password = "ada", "…"."""
 
 BESIDE = (
     # name = { value = "value" }
@@ -781,10 +736,10 @@ BESIDE = (
         r"""(?:[ ]?\([^()\n]{1,40}\)(?=[ ]?[:=])|[ ]?\{[^{}\n]{0,40}\}(?=[ ]?=)""",
         r"""|[ ](?:for|of)[ ][^\n:="'`]{1,40}(?=:))?""",
         r"(?P<words>(?:[ ][a-z]{2,12}){1,3}(?=[ ]?:[ ]))?",
-        r"(?P<between>[ \t]{0,8}[:=?|~<>!+\-]{0,2}[:=>\uff1a\u2192][ \t]{0,8}",
+        r"(?P<between>[ \t]{0,8}[:=?|~<>!+\-]{0,2}[:=>\uff1a\u2192\u00bb][ \t]{0,8}|%3[aAdD]",
         r"|[ \t]{1,8}(?:is|was|as|ist|es|est|\u00e8|\u00e9)[ ]|[ \t]{1,8}|[ \t]{0,8},[ \t]{0,8}|(?=\())",
         r"""(?P<call>(?:&?(?:new[ ])?[A-Za-z_][\w.:]{0,60}!?)?\([ \t]{0,8})?""",
-        r"""(?P<quote>[a-zA-Z@]{0,2}\\?(?:["'`]{1,3}|\*{1,2}(?!\*)["'`]?)|&quot;|)""",
+        r"""(?P<quote>[a-zA-Z@]{0,2}\\?(?:"{3}|'{3}|`{1,3}|"(?!")|'(?!')|\*{1,2}(?!\*)["'`]?)|&quot;|)""",
         r"""(?P<value>(?<=["'`;])[^\n"'`]{3,4000}?(?=\\?["'`]|&quot;)|(?<=\*)[^\n*]{3,400}(?=\*)|[^\s"'`<>,;&|(){}\[\]\\=:]""",
         r"""[^\s"'`<>,;&|(){}\[\]\\]{2,4000})""",
     ), _of_beside),
@@ -826,8 +781,8 @@ SPANNING = (
     # name:, and value: below
     Context(("val", "default"), _in(
         r"""^(?P<indent>[+\- ]?[ \t]{0,80})(?:-[ ])?["']?~NAME~["']?:[ \t]{0,8}\{?[ \t]{0,8}\r?\n""",
-        r"""(?:(?P=indent)[ \t]{1,80}[\w"']{1,40}:[ ][^\n]{0,200}\n){0,2}(?P=indent)[ \t]{1,80}""",
-        r"""["']?(?:value|default)["']?:[ \t]{1,8}["']?(?P<value>[^\s"'{\[][^\n"']{0,4000})""",
+        r"""(?:(?P=indent)[ \t]{1,80}[\w"']{1,40}:[ ][^\n]{0,200}\n){0,3}(?P=indent)[ \t]{1,80}""",
+        r"""["']?(?:[vV]alue|[dD]efault)["']?:[ \t]{1,8}["']?(?P<value>[^\s"'{\[][^\n"']{0,4000})""",
     ), _by_name),
     # name:, and the value below
     Context((":",), _in(
@@ -849,11 +804,9 @@ QUERY = Context(("=",), _in(
 """That of addresses."""
 
 COMMANDS = (
-    "curl", "wget", "http -", "https -", "ftp ", "smbclient", "mysql", "maria", "mycli", "7z", "rar ", "sshpass",
-    "login", "mongo", "plink", "pscp", "zip ", "sqlcmd", "bcp ", "isql", "redis-cli", "ldap", "htpasswd",
-    "rabbitmqctl", "mosquitto", "echo ", "printf ", "identified", "securestring", "pass:", "sqlplus", "oracle",
-    "kaggle", "net user", ".init(", ".experiment(", ".api(", "fernet(", "hmac.new(", "session(", "mc alias",
-    "mc config", "<<<", "ssh-keygen", "ipmitool", ":543", ":6432:",
+    "login", "echo ", "printf ", "identified", "securestring", "pass:", "sqlplus", "oracle", ".init(", ".experiment(",
+    ".api(", "fernet(", "hmac.new(", "session(", "<<<", ":543", ":6432:", "getconnection(", "directoryentry(",
+    "client(", "htpasswd", "mot de passe", *PROGRAMS,
 )  # fmt: skip
 """What tells of a secret without a name, in small letters."""
 

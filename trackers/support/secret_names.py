@@ -36,7 +36,7 @@ def word_set(text: str) -> frozenset[str]:
 
 _PASSWORDS = word_set(
     "password passwords passwd passphrase passcode pwd pswd psswd paswd pswrd sshpass askpass pgpass requirepass "
-    "masterauth mnemonic psword pssword passwrd paswrd pasword psswrd passwort passwörter kennwort contraseña "
+    "masterauth mnemonic psword pssword passwrd paswrd pasword paasword psswrd passwort passwörter kennwort contraseña "
     "contrasena clave senha parola wachtwoord lösenord losenord hasło haslo heslo jelszo şifre sifre salasana mdp "
     "motdepasse пароль 密码 密碼 口令 パスワード 暗証番号 비밀번호 비번 암호 패스워드"
 ) | {
@@ -49,7 +49,10 @@ _PASSWORDS = word_set(
 }
 _PASSWORDS_LAST = word_set("pw psk pswd")
 """Words that are a password's as a name's last one alone: "pw" is pointwise, too."""
-_PASSWORD_ENDS = ("password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "密码", "密碼", "パスワード")
+_PASSWORD_ENDS = (
+    "password", "userpwd", "passwd", "passphrase", "passcode", "passwort", "kennwort", "密码", "密碼", "パスワード"
+)  # fmt: skip
+_MISSPELT = re.compile("passw[a-z]{1,5}d")
 _SECRETS = word_set(
     "secret secrets credential credentials creds cred apikey apikeys authtoken authkey accesstoken refreshtoken "
     "bearertoken apitoken apisecret idtoken bottoken usertoken apptoken sessiontoken hubtoken clientsecret appsecret "
@@ -60,7 +63,8 @@ _SECRETS = word_set(
 _SECRET_ENDS = ("apikey", "secret", "secretkey", "accesskey", "privatekey")
 _HOOKS = word_set("webhook webhooks hook")
 _VENDORS = word_set(
-    "hub hf huggingface github gh gitlab bitbucket gitea npm pypi vault consul nomad slack discord telegram wandb "
+    "hub hf huggingface hugging github gh gitlab bitbucket gitea npm pypi vault consul nomad slack discord telegram "
+    "wandb "
     "comet neptune mlflow clearml swanlab trackio databricks azure aws gcp openai anthropic kube k8s docker jira "
     "notion replicate modal runpod vast ngc nvidia kaggle roboflow cloudflare cf heroku netlify vercel circle "
     "circleci travis codecov coveralls snyk sonar sentry dd datadog newrelic grafana influx influxdb pagerduty twilio "
@@ -76,7 +80,8 @@ _VENDORS = word_set(
 )
 _STORES = word_set(
     "s3 oss cos minio r2 b2 redis upstash consul jira kube k8s docker mlflow trackio mongodb artifactory nexus jfrog "
-    "conda anaconda quay prefect dagster airflow npm pypi neon hub trello notion asana google aws gcp azure snowflake"
+    "conda anaconda quay prefect dagster airflow npm pypi neon hub trello notion asana google aws gcp azure snowflake "
+    "hf huggingface"
 )
 """Vendors of whose things keys are names, too: the key of an object in S3."""
 _PAIRS = frozenset(
@@ -85,14 +90,16 @@ _PAIRS = frozenset(
     | {(first, "key") for first in (
         "account", "shared", "storage", "encryption", "decryption", "signing", "ssh", "subscription", "master", "hmac",
         "fernet", "aes", "rsa", "ecdsa", "ed25519", "gpg", "pgp", "wireguard", "wg", "cipher", "crypto", "encrypt",
-        "decrypt", "write", "deploy", "ingest", "ingestion", "activation", "webhook", *(_VENDORS - _STORES), "azure")}
+        "decrypt", "write", "deploy", "unseal", "ingest", "ingestion", "activation", "webhook", "azure",
+        *(_VENDORS - _STORES))}
     | {(first, "auth") for first in ("basic", "proxy", "http", "registry", "npm")}
     | {("alert", "to"), ("alert", "smtp")}
     | {("key", "data"), ("key", "base"), ("key", "material"), ("mot", "passe"), ("de", "passe")}
     | {("connection", "string"), ("conn", "string"), ("conn", "str"), ("connection", "str")}
     | {(first, "phrase") for first in ("seed", "recovery", "pass", "backup", "mnemonic")}
     | {(first, "code") for first in ("pass", "recovery", "backup", "mfa", "2fa", "verification", "pairing", "unlock")}
-    | {("pass", "word"), ("p", "w"), ("totp", "seed"), ("otp", "seed"), ("password", "hash")}
+    | {("pass", "word"), ("p", "w"), ("sonar", "login"), ("facebook", "key"), ("twitter", "key")}
+    | { ("totp", "seed"), ("otp", "seed"), ("password", "hash")}
 )  # fmt: skip
 _PASSES = word_set(
     "forward forwards backward backwards first second third fourth one two three single multi multiple low high band "
@@ -134,7 +141,7 @@ _OF_CREDENTIALS = _VENDORS | word_set(
     "private secret client server write read upload download webhook device push fcm apns security verification reset "
     "invite login signin lambda fly render elastic jupyter notebook tracker ci job runner release repo git ssh tunnel "
     "tg hook identity agent do terraform harbor together ray consumer ingest ingestion publish publisher provisioning "
-    "enrollment registration activation installation delegation impersonation proxy gateway cloud"
+    "bootstrap enrollment registration activation installation delegation impersonation proxy gateway cloud"
 )
 """Words before "token" that say whose credential it is."""
 _DESCRIBING = word_set(
@@ -149,7 +156,7 @@ _DESCRIBING = word_set(
     "rotation fd generator created updated time timeout interval date age bits strength rules hint label title "
     "description desc help input form callback fn func function module ref present missing exists changed fingerprint "
     "thumbprint namespace namespaces processor mgr handler alias region service username user group owner email role "
-    "host port address realm header headers"
+    "host port address realm header headers arg args info struct"
 )
 """Last words that say something about a secret, which isn't one."""
 _OF_DATA = word_set(
@@ -179,7 +186,7 @@ _EDITION = re.compile(
 STEMS = (
     "pass", "pwd", "pswd", "secret", "token", "key", "auth", "cred", "cookie", "jwt", "bearer", "otp",
     "mnemonic", "hook", "signature", "session", "phrase", "conn", "alert_", "recovery", "backup_c", "pssw",
-    "pasw", "psw", "dpw", "tpw", "rpw", "npw", "bpw", "lpw", "gpw", "ppw", "패스워드", "kennwort", "contrase",
+    "pasw", "psw", "paasw", "dpw", "tpw", "rpw", "npw", "bpw", "lpw", "gpw", "ppw", "패스워드", "kennwort", "contrase",
     "clave", "senha", "parola", "wachtwoord", "lösenord", "losenord", "hasło", "haslo", "heslo", "jelszo",
     "şifre", "sifre", "salasana", "mdp", "пароль", "密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호",
     "비번", "암호", "geheimnis", "secreto", "секрет", "токен", "密钥", "密鑰", "秘钥", "令牌", "トークン",
@@ -205,7 +212,7 @@ def names_in(text: str, small: str) -> Iterator[tuple[int, str]]:
                 assert before is not None
                 assert after is not None
                 name = f"{before[0][::-1]}{text[at:end]}{after[0]}"
-                bare = name.lstrip("-.0123456789")
+                bare = name[2:] if name.startswith("-D") else name.lstrip("-.0123456789")
                 yield at - len(before[0]) + len(name) - len(bare), bare
             at = small.find(stem, end)
 
@@ -226,6 +233,8 @@ def meaning(name: str) -> Secrecy:
     last, pairs = words[-1], set(itertools.pairwise(words))
     if last in ("url", "uri", "endpoint", "address") and not _HOOKS.isdisjoint(words):
         return Secrecy.PERHAPS
+    if words[-2:] == ["secret", "id"]:  # of Vault's AppRole a secret, of others a name
+        return Secrecy.WEAK
     if _is_about_one(last, pairs):
         return Secrecy.NOTHING
     if last in _PASSWORDS_LAST or any(map(_is_password, words)) or any(map(_is_pass, pairs)):
@@ -304,7 +313,7 @@ def _is_pass(pair: tuple[str, str]) -> bool:
 
 
 def _is_password(word: str) -> bool:
-    return word in _PASSWORDS or word.endswith(_PASSWORD_ENDS)
+    return word in _PASSWORDS or word.endswith(_PASSWORD_ENDS) or _MISSPELT.fullmatch(word) is not None
 
 
 def _is_secret(word: str) -> bool:

@@ -15,7 +15,7 @@ MASK = "***"
 
 _NO_VALUE = word_set(
     "none null nil nan true false yes no on off undefined required optional disabled enabled n/a unset str string "
-    "bytes bytearray object callable unknown"
+    "bytes bytearray object callable unknown bool int float dict list redacted"
 )
 """Texts that are no password, either."""
 _MODES = _NO_VALUE | word_set(
@@ -32,8 +32,8 @@ _MARK = re.compile(
     r"<[^<>]{1,200}>|\[[A-Za-z_]{1,40}\]|\{[\w.\[\]:!, \"'\-]{1,200}\}|[\W_]{0,8}|\*+|[xX]{3,}|\.{3}|-+|(?:\\[nrt])+"
     r"|(?:hf_|sk-|[A-Za-z_\-]{1,20}[_\-])?[xX]{3,}|[A-Za-z0-9_\-]{1,20}(?:\.{3}|…)"
 )
-_ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
-"""A character as addresses have it."""
+_FORMAT = re.compile(r"%(?:\(|[A-Za-z_]\w*%|[\d.]{0,6}[sdrfgxq](?!\w)|$|\W)")
+"""A value that is filled in, or a variable of cmd.exe; ``%41`` is a character, as addresses have it."""
 _YOURS = re.compile(
     r"(?i)(?:your|insert|enter|replace)[\-_ ][a-z\-_ ]{1,60}|[a-z\-_ ]{2,60}[\-_ ]here|todo|tbd|placeholder"
 )
@@ -69,12 +69,17 @@ _RELEASE = re.compile(
 )
 """A version of a package, as its dependents name it."""
 _KEYS_OF_DATA = [["storage"], ["account"], ["shared"], ["master"]]
+_HOW = re.compile(r"[a-z]{2,20}(?:[\-_][a-z]{2,20}){0,3}")
 _WORDED = re.compile(r"[a-z]{2,}(?:[_\-.][a-z]{2,}){1,8}")
 _FIELD = re.compile(r"\{[^{}]{0,80}\}")
 _RANDOM = re.compile(r"[A-Za-z0-9+/_\-=.~]{16,}")
 _HEX32 = re.compile(r"[0-9a-fA-F]{32,}")
 _RUN = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{4,}")
 """Letters as words have them: of random ones few stand in such runs."""
+_ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
+"""A character as addresses have it."""
+_UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_LABELS = re.compile(r"(?:[A-Za-z]{1,20}[ =:])*")
 _UNSPEAKABLE = re.compile(r"(?i)[bcdfghjklmnpqrstvwxz]{5}|^[^aeiouy]+$")
 _ALTERNATION = re.compile(r"[a-z](?=\d)|\d(?=[a-z])", re.IGNORECASE)
 
@@ -106,6 +111,8 @@ def _fits(name: str, value: str, says: Secrecy) -> bool:
     words = split(name)
     last = words[-1]
     if last == "key" and words[-2:-1] in _KEYS_OF_DATA and _WORDED.fullmatch(value):
+        return False
+    if last == "auth" and _HOW.fullmatch(value):
         return False
     if says is Secrecy.SECRET:
         return not (last == "jwt" or last.startswith("webhook")) or looks_random(value) or "://" in value
@@ -149,7 +156,9 @@ def is_mark(value: str) -> bool:
     if _MARK.fullmatch(value) is not None or (len(value) > 2 and value.isalpha() and len(set(value.lower())) == 1):
         return True
     rest = _FIELD.sub("", value) if "{" in value else value  # of a format: "{user}:{password}"
-    return rest != value and not any(map(str.isalnum, rest))
+    if rest == value:
+        return False
+    return not any(map(str.isalnum, rest)) or any(form.fullmatch(rest) for form in (_LABELS, _ENV_NAME))
 
 
 def is_none(value: str) -> bool:
@@ -159,7 +168,7 @@ def is_none(value: str) -> bool:
 
 def is_template(value: str) -> bool:
     """Does the text begin as a variable, a format or a placeholder does?"""
-    return value.startswith(("$", "%", "<", "{")) and not _ESCAPED.match(value)
+    return value.startswith(("$", "<", "{")) or _FORMAT.match(value) is not None
 
 
 def refers(value: str) -> bool:
@@ -187,6 +196,7 @@ def _is_path(value: str) -> bool:
 
 def looks_random(text: str) -> bool:
     """Is it what a machine made, not words, a path, a name or a version?"""
+    text = _ESCAPED.sub("+", text)
     if _HEX32.fullmatch(text) and not text.isdigit():
         return True
     if not _RANDOM.fullmatch(text) or text.count("/") > 3 or text.startswith(("/", ".")) or len(set(text)) < 8:
@@ -198,8 +208,10 @@ def looks_random(text: str) -> bool:
 
 def looks_made(text: str) -> bool:
     """Is it letters and digits, or a long mixture of letters, that don't read as words and versions?"""
-    if looks_random(text):
+    if looks_random(text) or _UUID.fullmatch(text):
         return True
+    if ":" in text and "://" not in text:
+        return any(len(part) >= 16 and looks_random(part) for part in text.split(":"))
     text = _VERSION.sub("", text)
     if len(text) < 8 or not text.isascii() or _is_worded(text):
         return False

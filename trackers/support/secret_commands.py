@@ -1,0 +1,154 @@
+"""Commands that take a secret without a name beside it: ``curl -u user:secret``, ``docker login -p secret``.
+
+A table says of each program where its secrets stand; a line's words are taken apart as a shell does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trackers.support.secret_values import MASK, is_mark, is_none, is_template, looks_made, refers
+
+_TABLE = """
+curl wget http https ftp lftp: -u: --user: -a: --auth: -U: --proxy-user: -b= --cookie=
+smbclient rpcclient smbget winexe: -U% --user%
+mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump mycli 7z 7za rar unrar: -p+ -hp+
+sshpass mongo mongosh mongodump mongorestore mongoimport mongoexport: -p+ -p
+docker/login podman/login nerdctl/login buildah/login helm/login oras/login crane/login az/login oc/login: -p+ -p
+psexec useradd usermod twine rancher/login flit/publish: -p
+plink pscp psftp putty: -pw
+zip unzip sqlcmd bcp isql ipmitool mosquitto_pub mosquitto_sub: -P -P+
+redis-cli: -a auth/1 AUTH/1
+ldapsearch ldapadd ldapmodify ldapdelete ldapwhoami ldappasswd ldapcompare: -w
+snmpwalk snmpget snmpset snmpbulkwalk snmptrap: -A -X
+openssl: -k -K -passin: -passout: -pass:
+ssh-keygen: -N -P
+x11vnc: -passwd
+wandb/login swanlab/login comet/login clearml/login neptune/login: 1? -k --key --api-key
+vault/login cargo/login vault/operator/unseal ngrok/authtoken ngrok/config/add-authtoken: 1?
+kaggle/config/set: -v
+wpa_passphrase net/user rabbitmqctl/add_user rabbitmqctl/change_password: 2
+mc/alias/set mc/config/host/add: 4
+poetry/config: http-basic/2 pypi-token/1
+net/use: 3
+nmcli: password/1
+secret/set secrets/set secret/put secrets/put secret/create secrets/create secret/add secrets/add: -b --body --value
+ --secret-string --data
+"""
+"""Programs, with the words behind them, and where their secrets stand: behind an option (``-p``), in the same word
+(``-p+``), behind a sign in the word (``-u:``), or in the word of a number, counted without options (``2``; ``1?``: only
+what looks made; ``auth/1``: behind a word that begins so)."""
+
+
+class _Place(NamedTuple):
+    begin: str
+    """Of an option, or the word from which is counted."""
+    number: int
+    sign: str
+
+
+def _place(text: str) -> _Place:
+    sign = text[-1] if text[-1] in ":%+?=" else ""
+    text = text.removesuffix(sign)
+    if text.startswith("-"):
+        return _Place(text, 0, sign)
+    begin, _, number = text.rpartition("/")
+    return _Place(begin, int(number), sign)
+
+
+def _table() -> dict[str, list[tuple[list[str], list[_Place]]]]:
+    """Of each program: the words that follow it, and the places of its secrets."""
+    found: dict[str, list[tuple[list[str], list[_Place]]]] = {}
+    for row in _TABLE.strip().replace("\n ", " ").splitlines():
+        programs, _, places = row.partition(": ")
+        for program in programs.split():
+            name, *words = program.split("/")
+            found.setdefault(name, []).append((words, [_place(place) for place in places.split()]))
+    return found
+
+
+_PROGRAMS = _table()
+PROGRAMS = (*(f"{program} " for program in _PROGRAMS), "psexec.exe ")
+"""What a line with a command has, in small letters."""
+_NAMES = "|".join(sorted(map(re.escape, _PROGRAMS), key=len, reverse=True))
+_PROGRAM = re.compile(rf"(?<![\w.\-])(?P<name>{_NAMES})(?:\.exe)?(?=[ \t])", re.IGNORECASE)
+_WORD = re.compile(r"""(?:"[^"\n]*"|'[^'\n]*'|\\[^\n]|[^\s"'|;&<>`()\\]){1,4000}|[|;&<>`()\n"']""")
+_MOST_WORDS = 60
+
+
+class _Word(NamedTuple):
+    begin: int
+    text: str
+
+    def behind(self, count: int) -> tuple[int, str]:
+        """What stands in the word behind so many characters, without quotes."""
+        text = self.text[count:]
+        bare = text.lstrip("\"'=")
+        return self.begin + count + len(text) - len(bare), bare.rstrip("\"'")
+
+
+def in_commands(line: str) -> str:
+    """A line with the secrets of its commands masked."""
+    found: set[tuple[int, str]] = set()
+    for match in _PROGRAM.finditer(line):
+        found.update(_secrets(match["name"].lower(), list(_words(line, match.end()))))
+    parts, position = [], 0
+    for begin, text in sorted(found):
+        if begin >= position:
+            parts += [line[position:begin], MASK]
+            position = begin + len(text)
+    return "".join([*parts, line[position:]])
+
+
+def _words(line: str, begin: int) -> Iterator[_Word]:
+    """The words of a command behind its program."""
+    for number, match in enumerate(_WORD.finditer(line, begin)):
+        if match[0] in tuple("|;&`()\n\"'") or number == _MOST_WORDS:
+            return
+        yield _Word(match.start(), match[0])
+
+
+def _secrets(program: str, words: list[_Word]) -> Iterator[tuple[int, str]]:
+    """Where the secrets of a command stand, and each of them."""
+    plain = [word for word in words if word.text[0] != "-" and not word.text.startswith("/user:")]
+    for must, places in _PROGRAMS[program]:
+        if [word.text for word in plain[: len(must)]] != must:
+            continue
+        for place in places:
+            for begin, text in _at(place, words, plain[len(must) :]):
+                if _is_secret(text) and (place.sign != "?" or looks_made(text)):
+                    yield begin, text
+
+
+def _at(place: _Place, words: list[_Word], plain: list[_Word]) -> Iterator[tuple[int, str]]:
+    """What stands at a place."""
+    if place.number:
+        if place.begin:
+            plain = next((plain[at + 1 :] for at, word in enumerate(plain) if word.text.startswith(place.begin)), [])
+        yield from (word.behind(0) for word in plain[place.number - 1 : place.number])
+        return
+    for number, word in enumerate(words):
+        following = words[number + 1] if number + 1 < len(words) else None
+        if place.sign == "+":
+            if word.text.startswith(place.begin) and len(word.text) > len(place.begin):
+                yield word.behind(len(place.begin))
+        elif word.text == place.begin and following is not None:
+            yield from _of_word(place, following, 0)
+        elif word.text.startswith(place.begin) and (place.sign or word.text[len(place.begin) :][:1] == "="):
+            yield from _of_word(place, word, len(place.begin))
+
+
+def _of_word(place: _Place, word: _Word, count: int) -> Iterator[tuple[int, str]]:
+    """A secret in a word behind so many characters: behind its sign, if it has one; a password's file is none."""
+    if not place.sign:
+        yield word.behind(count)
+    elif (at := word.text.find(place.sign, count)) >= 0:
+        kind = word.text[count:at].strip("\"'=")
+        if kind not in ("file", "env", "fd", "stdin"):
+            yield word.behind(at + 1)
+
+
+def _is_secret(text: str) -> bool:
+    return len(text) > 2 and text != MASK and not (is_template(text) or is_mark(text) or is_none(text) or refers(text))
