@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dvc.cli import main
 from dvc.repo import Repo
 from dvclive import Live
 from dvclive.utils import read_history
@@ -56,6 +57,13 @@ def test_dvc_shows_metrics_parameters_and_artifacts(repository: Repo) -> None:
     assert isinstance(params["lr"], float)
     (found,) = repository.artifacts.read().values()
     assert (found["checkpoint"].type, found["checkpoint"].labels) == ("model", ["latest"])
+
+
+def test_dvc_makes_a_page_of_several_pictures_of_a_step(repository: Repo) -> None:
+    """``dvc plots show`` sorts the pictures of a folder by their steps, and fails where one has none."""
+    assert main(["plots", "show", "--quiet"]) == 0
+    page = Path("dvc_plots/index.html").read_text()
+    assert page.count("baseline-a_plots_images_images") >= 2
 
 
 def test_dvc_draws_every_series(repository: Repo) -> None:

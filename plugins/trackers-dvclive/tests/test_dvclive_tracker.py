@@ -109,7 +109,7 @@ def test_documents_name_what_lies_there(tmp_path: Path) -> None:
         },
     }  # fmt: skip
     made = files(tmp_path / "all/run/dvclive")
-    assert {"plots/images/images/9.png", "plots/images/images/9-1.png", "tables/samples/9.csv"} <= made
+    assert {"plots/images/images/9.png", "plots/images/images~1/9.png", "tables/samples/9.csv"} <= made
     assert (tmp_path / "all/run/dvclive/tables/samples/9.csv").read_text() == "prompt,text\na,b\nc,d\n"
 
 
@@ -148,8 +148,22 @@ def test_repeated_images_at_one_step_are_all_kept(tmp_path: Path) -> None:
     items = [[MediaFile(format="gif", file=f"media/{number}.gif")] for number in range(3)]
     records = [Media(step=1, time=T0, name="x", type="image", items=item) for item in items]
     driver(tmp_path).deliver(stream(records), 2)
-    images = tmp_path / "run/dvclive/plots/images/x"
-    assert {path.name: path.read_bytes()[-1] for path in images.iterdir()} == {"1.gif": 0, "1-1.gif": 1, "1-2.gif": 2}
+    images = tmp_path / "run/dvclive/plots/images"
+    found = {path.relative_to(images).as_posix(): path.read_bytes()[-1] for path in images.rglob("*.gif")}
+    assert found == {"x/1.gif": 0, "x~1/1.gif": 1, "x~2/1.gif": 2}
+
+
+@pytest.mark.parametrize(("step", "number", "path"), [
+    (3, 0, "a/b/3.png"), (3, 12, "a/b~12/3.png"), (None, 0, "a/b~none/0.png"), (None, 2, "a/b~none~2/0.png"),
+])  # fmt: skip
+def test_items_of_a_step_are_found_by_their_path(step: int | None, number: int, path: str) -> None:
+    """Also those of earlier releases; a file that DVCLive's own client named otherwise is no such item."""
+    assert layout.item_path("a/b", step, number, "png") == path
+    folder, _, filename = path.removesuffix(".png").rpartition("/")
+    assert layout.item_of(folder, filename) == ("a/b", step)
+    assert layout.item_of("a/b", "3-1") == ("a/b", 3)
+    assert layout.item_of("a/b", "none-1") == ("a/b", None)
+    assert layout.item_of("a", "confusion") is None
 
 
 def test_media_are_files_of_usual_formats(tmp_path: Path) -> None:

@@ -30,6 +30,24 @@ NEST = 32
 """Names of more parts than this aren't nested in ``metrics.json``."""
 
 
+def item_path(stem: str, step: int | None, number: int, suffix: str) -> str:
+    """Where an item lies: ``stem/<step>.<suffix>``; the further ones of a step in folders ``stem~1``, ``stem~2``, those
+    without a step in ``stem~none``: ``dvc plots show`` fails where of a folder's pictures only some are numbered.
+    """
+    folder = f"{stem}{'~none' if step is None else ''}{f'~{number}' if number else ''}"
+    return f"{folder}/{step or 0}.{suffix}"
+
+
+def item_of(folder: str, filename: str) -> tuple[str, int | None] | None:
+    """Name and step of such a path, without its suffix; None for another one. Earlier releases wrote ``<step>-1`` and
+    ``none``."""
+    parts = re.fullmatch(r"(.+?)(~none)?(?:~\d{1,6})?", folder)
+    step = re.fullmatch(r"(\d{1,15}|none)(?:-\d+)?", filename)
+    if parts is None or step is None:
+        return None
+    return parts[1], None if parts[2] or step[1] == "none" else int(step[1])
+
+
 def path_of(name: str, taken: Collection[str] = ()) -> str:
     """A path for a name, without suffix: the name itself where it can be a path, else with a checksum at its end.
 

@@ -40,6 +40,7 @@ from trackers.records import (
     unnamed_float,
 )
 from trackers.support import confined
+from trackers_dvclive.layout import item_of
 
 SERIES, TEXTS, IMAGES = ("plots/metrics", "plots/system"), "text", "plots/images"
 FOLDERS = (*SERIES, TEXTS, IMAGES)
@@ -225,11 +226,8 @@ def _images(root: Path, paths: Sequence[Path], written: float) -> Iterator[Recor
         format = path.suffix.removeprefix(".").lower()
         if format in PICTURES:
             name = path.relative_to(root / IMAGES).as_posix()
-            step = re.fullmatch(r"(\d{1,15})(?:-\d+)?", path.stem)
-            if (step is not None or path.stem == "none") and "/" in name:
-                name = name.rpartition("/")[0]
+            name, at = item_of(name.rpartition("/")[0], path.stem) or (name, None)
             item = MediaFile(format=format, file=path.relative_to(root).as_posix())
-            at = int(step[1]) if step is not None else None
             yield Media(name=name, type="image", items=[item], step=at, time=min(path.stat().st_mtime, written))
 
 

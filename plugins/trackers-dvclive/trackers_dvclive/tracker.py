@@ -282,12 +282,10 @@ class DvcliveTracker(DvclivePrecheck):
         return msgspec.structs.replace(series, length=length, crc=crc)
 
     def _free(self, stem: str, step: int | None, suffix: str, indexed: dict[str, IndexedFile]) -> str:
-        """A path that no other item of this name at this step has."""
-        name = f"{stem}/{'none' if step is None else step}"
-        path, number = f"{name}.{suffix}", 0
-        while path in self._kept or path in indexed:
+        """A path that no other item of this name at this step has; :func:`trackers_dvclive.layout.item_path`."""
+        number = 0
+        while (path := layout.item_path(stem, step, number, suffix)) in self._kept or path in indexed:
             number += 1
-            path = f"{name}-{number}.{suffix}"
         return path
 
     def _medium(self, record: Media, item: MediaFile) -> tuple[str, bytes, str]:
