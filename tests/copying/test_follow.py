@@ -45,7 +45,7 @@ class Followed:
         self.reports: list[CopyReport] = []
         self.complaints: list[str] = []
         self._stop = threading.Event()
-        told: Any = {"stopping": self._stop.is_set, "complain": self.complaints.append, **more}
+        told: Any = {"stopping": self._stop.is_set, "say": self.complaints.append, **more}
         self._thread = threading.Thread(
             target=lambda: self.reports.extend(follow(lambda: [source], destination, **told)), daemon=True
         )

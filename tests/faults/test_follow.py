@@ -245,7 +245,7 @@ def served() -> Iterator[list[threading.Thread]]:
 def follow(threads: list[threading.Thread], root: Path, **more: Any) -> list[str]:
     complaints: list[str] = []
     stop = threading.Event()
-    follower = Follower([root], more.pop("to", ()), lambda run: None, complain=complaints.append, **more)
+    follower = Follower([root], more.pop("to", ()), lambda run: None, say=complaints.append, **more)
     thread = threading.Thread(target=follower.serve, args=(stop.is_set,))
     thread.stop = stop  # type: ignore[attr-defined]
     thread.start()

@@ -79,7 +79,7 @@ def test_follow_serves_the_good_and_is_led_nowhere_by_the_rest(tmp_path: Path) -
         accounts = [read_account(RunDirectory(Path("runs/digits", name)), "json") for name in ("plain", "nonsense")]
         return all(account.closed for account in accounts) or time.monotonic() > give_up
 
-    Follower([Path("runs")], ["json"], lambda work: None, complain=complaints.append, jobs=20).serve(plain_is_delivered)
+    Follower([Path("runs")], ["json"], lambda work: None, say=complaints.append, jobs=20).serve(plain_is_delivered)
     assert tree(victim) == before
     found = {path.parent.name: path for path in Path("runs").glob("*/*/*_20*.json")}
     assert {"plain", "nonsense"} <= set(found)

@@ -116,7 +116,7 @@ def test_delivery_refuses_it_at_once(kind: str) -> None:
         begun.add(work.run.path)
 
     runs = [RunDirectory(f"runs/digits/bad{number}") for number in range(len(names))]
-    assert not sync([*runs, other], ["json"], show, complain=complaints.append, patience_s=0.0)
+    assert not sync([*runs, other], ["json"], show, say=complaints.append, patience_s=0.0)
     assert begun == {other.path}
     assert read_account(other, "json").closed == "finished"
     assert [str(path) in line for path, line in zip(planted, complaints, strict=True)] == [True] * len(names)
@@ -153,6 +153,6 @@ def test_sources_of_other_runs_are_served_beside_one_that_cannot_be_listed(monke
         closed = read_account(RunDirectory(good), "json").closed
         return bool(closed and complaints) or time.monotonic() > until
 
-    Follower([Path("runs")], ["json"], lambda work: None, complain=complaints.append).serve(done)
+    Follower([Path("runs")], ["json"], lambda work: None, say=complaints.append).serve(done)
     assert read_account(RunDirectory(good), "json").closed == "finished"
     assert [str(bad) in line for line in complaints] == [True]

@@ -151,10 +151,10 @@ def test_long_copy_is_announced_once(tmp_path: Path, store: RunMedia, monkeypatc
     path.write_bytes(bytes(100))
     said: list[str] = []
     monkeypatch.setattr(file_snapshot, "CHUNK_BYTES", 10)
-    log(path, store, announce=said.append)
+    log(path, store, say=said.append)
     assert said == []
     monkeypatch.setattr(file_snapshot, "ANNOUNCE_S", -1.0)
-    log(path, store, announce=said.append)
+    log(path, store, say=said.append)
     assert len(said) == 1
     assert "policy='link'" in said[0]
 
@@ -265,7 +265,7 @@ def test_file_that_changed_after_it_was_added_is_said(tmp_path: Path, store: Run
     artifact.add_file(path)
     path.write_text("after!!")
     said: list[str] = []
-    assert kept(store, log(artifact, store, announce=said.append)) == {"a": b"after!!"}
+    assert kept(store, log(artifact, store, say=said.append)) == {"a": b"after!!"}
     assert len(said) == 1
     assert "changed" in said[0]
 

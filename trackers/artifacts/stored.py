@@ -321,8 +321,8 @@ class StoredArtifact(Artifact):
         """
         self._refuse()
 
-    def _store_files(self, store: MediaStore, announce: Callable[[str], object] | None) -> list[ArtifactFile]:
-        return self.new_draft()._store_files(store, announce)
+    def _store_files(self, store: MediaStore, say: Callable[[str], object] | None) -> list[ArtifactFile]:
+        return self.new_draft()._store_files(store, say)
 
     def _root(self, root: str | os.PathLike[str] | None) -> Path:
         if root is not None:

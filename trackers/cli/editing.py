@@ -374,7 +374,7 @@ def _deliver(runs: list[RunDirectory], timeout: float, quiet: bool) -> set[Path]
                 _complain(f"{_label(work.run)} {name}: {why}; {until} (Ctrl-C leaves it to trackers sync)")
 
     try:
-        lacking = delivering.deliver(runs, show, timeout_s=timeout, complain=_complain)
+        lacking = delivering.deliver(runs, show, timeout_s=timeout, say=_complain)
     except KeyboardInterrupt:
         _complain("interrupted: all edits are in the journals, and trackers sync delivers them")
         raise

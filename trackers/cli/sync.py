@@ -133,7 +133,7 @@ def _follow(
         for inside in ([path] if path.exists() or path == root else _followed(str(path), root))
     ]
     follower = Follower(
-        directories, names, lambda run: show_standing(run, as_json), complain=_complain, jobs=jobs, trusted=trusted
+        directories, names, lambda run: show_standing(run, as_json), say=_complain, jobs=jobs, trusted=trusted
     )
     return follower.serve(lambda: asked.stopped, lambda: asked.leaving)
 
@@ -162,7 +162,7 @@ def _sync_once(
 
     with progress("delivering", "runs") as bar:
         tell = bar if len(chosen) > 1 else lambda done, total: None
-        done = work.sync(chosen, names, show, complain=complain, stopping=lambda: asked.stopped, tell=tell, **how)
+        done = work.sync(chosen, names, show, say=complain, stopping=lambda: asked.stopped, tell=tell, **how)
     if brief:
         count = f"{len(chosen) - len(lacking):,} of {len(chosen):,} runs"
         print("stopped" if asked.stopped else f"{count} delivered")
@@ -366,7 +366,7 @@ def _follow_copies(source: str, destination: str, directory: Path | None, timeou
     agrees: dict[str, bool] = {}
     for report in follow(
         lambda: resolve_conditions([source], directory), destination, lambda: bool(asked), directory=directory,
-        patience_s=timeout, complain=_complain,
+        patience_s=timeout, say=_complain,
     ):  # fmt: skip
         agrees[report.source] = report.agrees
         brief = f"{report.name}: {report.expected.values:,} values, {report.expected.status or 'running'}: agrees"

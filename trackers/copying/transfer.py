@@ -146,7 +146,7 @@ def follow(
     *,
     directory: Path | None = None,
     patience_s: float = PATIENCE_S,
-    complain: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[CopyReport]:
     """Copy what is new of the runs that sources name, and new runs, again and again; a report for each that changed.
 
@@ -156,7 +156,7 @@ def follow(
     Args:
         sources: asked each time.
         stopping: asked between runs, and some times a second while there is nothing new, whether to end.
-        complain: told, once, why a source can't be read, after it could be.
+        say: told, once, why a source can't be read, after it could be.
 
     Raises:
         see :func:`copy`, before the first report.
@@ -174,7 +174,7 @@ def follow(
                 raise
             opened, before, complaint = [], complaint, str(error)
             if complaint != before:
-                complain(complaint)
+                say(complaint)
         is_first = False
         for reader, run in [(reader, run) for reader, runs in opened for run in reversed(runs)]:
             if stopping():

@@ -37,7 +37,7 @@ def deliver(
     show: Callable[[RunSync], None] = lambda work: None,
     *,
     timeout_s: float = WAIT_S,
-    complain: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = lambda text: None,
     jobs: int = 4,
 ) -> set[Path]:
     """Bring runs to their trackers now.
@@ -45,7 +45,7 @@ def deliver(
     Args:
         show: called now and then with a run at work, and once at its end.
         timeout_s: give up after this time without progress; 0: never.
-        complain: called with what keeps a run from being delivered.
+        say: called with what keeps a run from being delivered.
         jobs: maximum number of runs at once.
 
     Returns:
@@ -63,9 +63,9 @@ def deliver(
 
     for names, members in groups.items():
         try:
-            sync(members, names, note, complain=complain, patience_s=timeout_s, jobs=jobs)
+            sync(members, names, note, say=say, patience_s=timeout_s, jobs=jobs)
         except (TrackersError, OSError) as error:
-            complain(str(error))
+            say(str(error))
     return lacking
 
 

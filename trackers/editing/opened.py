@@ -181,7 +181,7 @@ class OpenedRun:
         if delivering.awaits(self._run):
             return True
         problems: list[str] = []
-        lacking = delivering.deliver([self._run], timeout_s=timeout, complain=problems.append)
+        lacking = delivering.deliver([self._run], timeout_s=timeout, say=problems.append)
         if problems:
             raise UsageError(f"{problems[0]}; the edit is in the journal: trackers sync {self._run.quoted} delivers it")
         self._changed = self._changed and bool(lacking)

@@ -244,7 +244,7 @@ class Monitor:
     """Takes snapshots in a thread of its own, so that a driver that hangs holds up nothing else.
 
     Args:
-        output: the recording's file. show: called with a line for each snapshot. warn: with a line when a GPU
+        output: the recording's file. show: called with a line for each snapshot. say: with a line when a GPU
             crosses a threshold, or the file can't be written.
 
     Attributes:
@@ -259,15 +259,15 @@ class Monitor:
         *,
         scope: str,
         show: Callable[[str], None],
-        warn: Callable[[str], None],
+        say: Callable[[str], None],
     ) -> None:
         self._interval_s = interval_s
         self._limits = limits
         self._show = show
-        self._warn = warn
+        self._say = say
         self._scope = scope
         self._gpus: Gpus | None = None
-        self._host = Host(None, ".", warn)
+        self._host = Host(None, ".", say)
         self.recording = Recording(output, interval_s) if output is not None else None
         self._over = threading.Event()
         self._crossed: set[tuple[Any, str]] = set()
@@ -283,7 +283,7 @@ class Monitor:
         self._over.set()
         self._thread.join(LAST_S)
         if self._thread.is_alive():
-            self._warn(f"a driver hasn't answered for {LAST_S:.0f} s: the last snapshot is missing")
+            self._say(f"a driver hasn't answered for {LAST_S:.0f} s: the last snapshot is missing")
         else:
             self.close()
 
@@ -295,14 +295,14 @@ class Monitor:
     def take(self) -> dict[str, Any]:
         """One snapshot; it is recorded, shown, and looked at for warnings."""
         if self._gpus is None:  # not before: a driver may hang when it is opened, too
-            self._gpus = Gpus(self._warn, scope=self._scope)
+            self._gpus = Gpus(self._say, scope=self._scope)
         taken_now = snapshot(self._gpus, self._gpus.read(), self._host.read())
         if self.recording is not None:
             self._record(self.recording.add, taken_now)
         self._show(line(taken_now))
         crossed = gpu_warnings(taken_now["gpus"], self._limits)
         for key in crossed.keys() - self._crossed:
-            self._warn(crossed[key])
+            self._say(crossed[key])
         self._crossed = set(crossed)
         return taken_now
 
@@ -312,7 +312,7 @@ class Monitor:
             write(*arguments)
         except OSError as error:
             if self.complete and self.recording is not None:
-                self._warn(f"{self.recording.path} can't be written ({error}): snapshots are missing until it can")
+                self._say(f"{self.recording.path} can't be written ({error}): snapshots are missing until it can")
             self.complete = False
 
     def _work(self) -> None:

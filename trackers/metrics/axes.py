@@ -28,12 +28,12 @@ class Axes:
 
     Args:
         definitions: of the run.
-        problem: called with one line, and with what that line is about.
+        say: called with one line, and with what that line is about.
     """
 
-    def __init__(self, definitions: Definitions, problem: Callable[[str, str], object]) -> None:
+    def __init__(self, definitions: Definitions, say: Callable[[str, str], object]) -> None:
         self._definitions = definitions
-        self._problem = problem
+        self._say = say
         self._axis_by_name: dict[str, str | None] = {}
         self._parts: dict[tuple[str, ...], list[tuple[str | None, list[str]]]] = {}
         self._steps: dict[str, str] = {}
@@ -65,10 +65,10 @@ class Axes:
             if position is None or name in self._uncounted:
                 if name not in self._uncounted:
                     self._uncounted.add(name)
-                    self._say(name, f"{value!r:.40} is no whole number")
+                    self._say_once(name, f"{value!r:.40} is no whole number")
                 position = step if last is None else max(step, last + 1)
             elif last is not None and position < last:
-                self._say(name, f"it went back from {last} to {position}")
+                self._say_once(name, f"it went back from {last} to {position}")
                 position = last + 1
             self._positions[name] = min(position, MAX_STEP)
         return dict(self._positions)
@@ -110,8 +110,8 @@ class Axes:
         definition = self._definitions.of(name)
         return None if definition is None else definition.step_metric
 
-    def _say(self, name: str, what: str) -> None:
-        self._problem(
+    def _say_once(self, name: str, what: str) -> None:
+        self._say(
             f"define_metric: {name!r} can't be the step in TensorBoard and MLflow everywhere: {what}; its metrics "
             "count on from the last step there",
             f"axis {name}",

@@ -100,12 +100,12 @@ class Collective:
     """Transport by a collective, see :class:`trackers.ranks.contribution.Transport`.
 
     Args:
-        main: the rank that records. problem: called with what couldn't be done.
+        main: the rank that records. say: called with what couldn't be done.
     """
 
-    def __init__(self, main: int, problem: Callable[[str], None]) -> None:
+    def __init__(self, main: int, say: Callable[[str], None]) -> None:
         self._main = main
-        self._problem = problem
+        self._say = say
         self._layout_hashes: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = {}
 
     def move(self, value: Any) -> Any:
@@ -125,10 +125,10 @@ class Collective:
         torch = sys.modules.get("torch")
         distributed = getattr(torch, "distributed", None)
         if torch is None or distributed is None or not distributed.is_available() or not distributed.is_initialized():
-            self._problem(UNINITIALISED)
+            self._say(UNINITIALISED)
             return {}
         if torch.cuda.is_initialized() and capturing():
-            self._problem("values across ranks: a CUDA graph is being captured: no collective is put into it")
+            self._say("values across ranks: a CUDA graph is being captured: no collective is put into it")
             return {}
         width = added.layout.width + HEAD
         size = max(LEAST, 1 << (width - 1).bit_length())
@@ -139,10 +139,10 @@ class Collective:
             work = gather(gathered, sent, async_op=True)
             is_main = distributed.get_rank() == self._main
             hosted = distributed.get_backend() == "gloo"
-            return {0: PendingGather(work, gathered, sent, size, is_main=is_main, failed=self._problem, hosted=hosted)}
+            return {0: PendingGather(work, gathered, sent, size, is_main=is_main, failed=self._say, hosted=hosted)}
         except RuntimeError as error:
             pass_on(error)
-            self._problem(f"values across ranks: the collective failed: {error}")
+            self._say(f"values across ranks: the collective failed: {error}")
             return {}
 
     def end(self, step: int | None, time: float, added: ReductionRow, arrived: Mapping[Any, Any]) -> dict[str, Number]:
@@ -160,7 +160,7 @@ class Collective:
         others = [rank for rank in range(len(vectors)) if rank not in rows]
         if others:
             listed = ", ".join(map(str, others[:16]))
-            self._problem(
+            self._say(
                 f"ranks disagree on names: rank {listed} logs other values across ranks than rank {self._main} beside "
                 f"{', '.join(added.layout.names[:3])}: what it has is left out"
             )
@@ -178,7 +178,7 @@ class Collective:
             return self._vector(torch, distributed, added, size)
         except Exception as error:
             pass_on(error)
-            self._problem(f"values across ranks: {type(error).__name__}: {error}: what this rank has is left out")
+            self._say(f"values across ranks: {type(error).__name__}: {error}: what this rank has is left out")
         return torch.zeros(size, dtype=torch.float64, device=self._device(torch, distributed, added.parts))
 
     def _device(self, torch: Any, distributed: Any, parts: Sequence[Any]) -> Any:

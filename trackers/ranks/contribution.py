@@ -195,12 +195,12 @@ class DisconnectedTransport:
     """Transport of a rank that can't reach the others: reports a problem at each value across ranks, and records none.
 
     Args:
-        problem: called with the text.
+        say: called with the text.
     """
 
-    def __init__(self, problem: Callable[[str], None], text: str) -> None:
+    def __init__(self, say: Callable[[str], None], text: str) -> None:
         self.move, self.batch = hold, batched
-        self._problem = problem
+        self._say = say
         self._text = text
 
     def quick(self, step: int | None, time: float, values: Mapping[str, Any]) -> bool:
@@ -209,7 +209,7 @@ class DisconnectedTransport:
 
     def begin(self, step: int | None, time: float, added: ReductionRow) -> dict[Any, Any]:
         """See :class:`Transport`."""
-        self._problem(self._text)
+        self._say(self._text)
         return {}
 
     def end(self, step: int | None, time: float, added: ReductionRow, arrived: Mapping[Any, Any]) -> dict[str, Number]:

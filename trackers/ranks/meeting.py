@@ -250,11 +250,11 @@ class Finding:
     """Another node's side: its first rank reads the main node's address, and writes it to a file for its carrier.
 
     Args:
-        problem: called with one line if the address isn't found.
+        say: called with one line if the address isn't found.
     """
 
-    def __init__(self, folder: Path, problem: Callable[[str], None]) -> None:
-        self._folder, self._problem = folder, problem
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self._folder, self._say = folder, say
         self._over = threading.Event()
         self._pid = os.getpid()
         atexit.register(self.end)
@@ -298,7 +298,7 @@ class Finding:
                 reason = str(error).partition("\n")[0][:200]
             if waited_s > UNFOUND_S and not is_reported:
                 is_reported = True
-                self._problem(
+                self._say(
                     f"TRACKER_NODES=network: where the main node listens isn't known: {reason}. It is looked for; "
                     "without torch.distributed set TRACKER_NODES_SECRET, TRACKER_NODES_PORT and MASTER_ADDR"
                 )

@@ -43,7 +43,7 @@ class RankStream:
     Args:
         folder: the launch's.
         rank, ranks: this rank's number, and the number of ranks.
-        problem: called with one line for each failure.
+        say: called with one line for each failure.
         dated: number the stream by the time: its node may not see streams that this rank wrote on another one.
         share: who can read the folder, see :data:`SHARES`.
     """
@@ -53,7 +53,7 @@ class RankStream:
         folder: Path,
         rank: int,
         ranks: int,
-        problem: Callable[[str], None],
+        say: Callable[[str], None],
         *,
         dated: bool = False,
         share: str = "owner",
@@ -64,7 +64,7 @@ class RankStream:
         self._mode = SHARES.get(share, 0o700)
         self._rank = rank
         self._ranks = ranks
-        self._problem = problem
+        self._say = say
         self._writer: StreamWriter | None = None
         self._lock = threading.RLock()  # a signal's handler may log, too
         self._numbers: dict[Layout, int] = {}
@@ -111,7 +111,7 @@ class RankStream:
         if self._closed or not layout.names:
             return
         if os.getpid() != self._pid:
-            self._problem("values across ranks: a forked process has none of its own; log them where init was called")
+            self._say("values across ranks: a forked process has none of its own; log them where init was called")
             return
         with self._lock:
             writer = self._writer or (self._open(time) if time >= self._open_at else None)
@@ -153,7 +153,7 @@ class RankStream:
                 why = self._writer.why()
                 self._writer.release()
                 if self._writer.lost:
-                    self._problem(f"{self._writer.lost} rows of rank {self._rank} were lost. {why}")
+                    self._say(f"{self._writer.lost} rows of rank {self._rank} were lost. {why}")
 
     def _open(self, time: float) -> StreamWriter | None:
         pid = os.getpid()
@@ -177,7 +177,7 @@ class RankStream:
         except OSError as error:
             pass_on(error)
             self._open_at = time + LOOK_S
-            self._problem(f"values across ranks can't be kept in {self._folder} ({error.strerror}): they are left out")
+            self._say(f"values across ranks can't be kept in {self._folder} ({error.strerror}): they are left out")
             return None
         assert self._writer is not None
         self._writer.write(b"".join(encode(record) for record in (start, *self._early_records)))
@@ -241,18 +241,18 @@ class RankTransport:
         """Whether this is the rank that logs."""
         return self.rank == self.main
 
-    def open(self, problem: Callable[[str], None]) -> Transport:
+    def open(self, say: Callable[[str], None]) -> Transport:
         """The transport. Creates nothing on disk before the first row."""
         if self.ranks <= 1:
             return LocalTransport()
         if self._torch:
             from trackers.ranks.collective_transport import Collective
 
-            return Collective(self.main, problem)
+            return Collective(self.main, say)
         if self.folder is None:
-            return DisconnectedTransport(problem, launch.LOST)
+            return DisconnectedTransport(say, launch.LOST)
         dated = bool(self.store) or self.network
-        return RankStream(self.folder, self.rank, self.ranks, problem, dated=dated, share=self._share)
+        return RankStream(self.folder, self.rank, self.ranks, say, dated=dated, share=self._share)
 
 
 def runs_root(options: Mapping[str, Any]) -> Path:

@@ -433,7 +433,7 @@ def sync(
     to: Sequence[str],
     show: Callable[[RunSync], None],
     *,
-    complain: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = lambda text: None,
     stopping: Callable[[], bool] = lambda: False,
     patience_s: float = PATIENCE_S,
     trusted: bool = False,
@@ -445,7 +445,7 @@ def sync(
     """Deliver runs to their trackers. A run that can't be delivered doesn't stop the others.
 
     Args:
-        complain: called with the reason why a run can't be delivered.
+        say: called with the reason why a run can't be delivered.
         patience_s: give a run up after so many seconds without progress; 0: never.
         show: called about once a second with a run that is being delivered, and once at its end.
         stopping: asked ten times a second.
@@ -478,10 +478,10 @@ def sync(
                 except (UsageError, NotFound) as error:
                     if len(runs) == 1 or (to and isinstance(error, LACKING)):
                         raise
-                    complain(f"{run.path}: {error}")
+                    say(f"{run.path}: {error}")
                     complete = False
                 except DAMAGE as error:
-                    complain(f"{run.path}: it can't be delivered ({type(error).__name__}: {error})")
+                    say(f"{run.path}: it can't be delivered ({type(error).__name__}: {error})")
                     complete = False
                 else:
                     active.append(_Served(work, show, patience_s))
@@ -489,7 +489,7 @@ def sync(
                 try:
                     goes_on = served.step()
                 except UsageError as error:  # it was said to be gone, and lives
-                    complain(str(error))
+                    say(str(error))
                     goes_on = complete = False
                 if not goes_on or stopping():
                     active.remove(served)
@@ -564,7 +564,7 @@ class Follower:
     Args:
         to: trackers; default each run's own.
         show: called about once a second with a run that is being delivered, and once at its end.
-        complain: called with the reason why a run can't be delivered.
+        say: called with the reason why a run can't be delivered.
         jobs: how many runs are served at once; where there are more, they take turns.
         trusted: the runs' options count, whoever wrote them; see :mod:`trackers.journal.trust`.
     """
@@ -575,14 +575,14 @@ class Follower:
         to: Sequence[str],
         show: Callable[[RunSync], None],
         *,
-        complain: Callable[[str], None] = lambda text: None,
+        say: Callable[[str], None] = lambda text: None,
         jobs: int = 4,
         trusted: bool = False,
     ) -> None:
         self._roots = list(roots)
         self._to = list(to)
         self._show = show
-        self._complain = complain
+        self._say = say
         self._jobs = jobs
         self._trusted = trusted
         self._active: dict[Path, RunSync] = {}
@@ -657,7 +657,7 @@ class Follower:
 
     def _refuse(self, path: Path, text: str) -> None:
         self._refused[path] = _attempt(RunDirectory(path))
-        self._complain(f"{path}: {text}")
+        self._say(f"{path}: {text}")
 
     def _turn(self, path: Path) -> None:
         try:

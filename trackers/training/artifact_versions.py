@@ -27,7 +27,7 @@ def number(
     record: ArtifactRecord,
     run: Path,
     run_id: str,
-    problem: Callable[[str], object],
+    say: Callable[[str], object],
     seen: dict[tuple[str, int], str],
 ) -> None:
     """Give a record its number among the project's versions of that name; where none can be taken, it is said.
@@ -37,23 +37,23 @@ def number(
     """
     project, name = run.absolute().parent, escaped(record.name)
     if not names.can_name(name):
-        problem(f"log_artifact: {name!r:.200} is kept, but use_artifact can't name it: no '..' and line ends in names")
+        say(f"log_artifact: {name!r:.200} is kept, but use_artifact can't name it: no '..' and line ends in names")
     holder = numbers.NumberHolder(versions.digest_of(record.files), run_id, record.time)
     try:
         record.version = numbers.assign(project, name, holder, lambda: versions.known_numbers(project, name), seen)
     except (OSError, ValueError) as error:
         pass_on(error)
-        problem(f"log_artifact: {name} is kept without a number of its own ({error}): it is counted when read")
+        say(f"log_artifact: {name} is kept without a number of its own ({error}): it is counted when read")
 
 
-def usable(aliases: list[str] | None, problem: Callable[[str], object]) -> list[str]:
+def usable(aliases: list[str] | None, say: Callable[[str], object]) -> list[str]:
     """The aliases that a version can have; each other one is said and left out."""
     accepted = []
     for alias in dict.fromkeys(aliases or ()):
         try:
             accepted.append(alias if alias in ("", names.LATEST) else names.check_alias(alias))
         except UsageError as error:
-            problem(f"log_artifact: {error}; it is left out")
+            say(f"log_artifact: {error}; it is left out")
     return [alias for alias in accepted if alias]
 
 

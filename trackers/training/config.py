@@ -21,18 +21,18 @@ class RunConfig(MutableMapping[str, Any]):
 
     Args:
         record: called with what is changed, and whether a mapping among it replaces another value.
-        problem: called with one line about what can't be recorded; nothing is raised for it.
+        say: called with one line about what can't be recorded; nothing is raised for it.
     """
 
     def __init__(
         self,
         values: Mapping[str, Any],
         record: Callable[[dict[str, Any], bool], None],
-        problem: Callable[[str], object] = lambda text: None,
+        say: Callable[[str], object] = lambda text: None,
     ) -> None:
         self.__dict__["_values"] = dict(values)
         self.__dict__["_record"] = record
-        self.__dict__["_problem"] = problem
+        self.__dict__["_say"] = say
         self.__dict__["_locked"] = set()
 
     def __getitem__(self, name: str) -> Any:
@@ -80,7 +80,7 @@ class RunConfig(MutableMapping[str, Any]):
             changes = {**mapping(d), **to_json_values(more)}
             for name in [name for name in changes if name in self._locked]:
                 if changes.pop(name) != to_json_values(self._values[name]):
-                    self._problem(f"config: {name} is set by the sweep, and stays {self._values[name]!r:.80}")
+                    self._say(f"config: {name} is set by the sweep, and stays {self._values[name]!r:.80}")
             if changes:
                 pairs = [(value, self._values.get(name)) for name, value in changes.items()]
                 replaces = any(before and dict in (type(value), type(before)) for value, before in pairs)
@@ -88,7 +88,7 @@ class RunConfig(MutableMapping[str, Any]):
                 self._record(changes, replaces)
         except Exception as error:
             pass_on(error)
-            self._problem(f"config: {reason(error)}")
+            self._say(f"config: {reason(error)}")
 
     def update_locked(self, d: Any, user: str | None = None, _allow_val_change: bool | None = None) -> None:
         """``update``, as W&B's sweeps call it: what is set so can't be changed by ``update`` any more."""
@@ -114,7 +114,7 @@ class RunConfig(MutableMapping[str, Any]):
             defaults = mapping(d)
         except Exception as error:
             pass_on(error)
-            self._problem(f"config: {reason(error)}")
+            self._say(f"config: {reason(error)}")
             return
         self.update({key: value for key, value in defaults.items() if key not in self._values})
 
@@ -140,7 +140,7 @@ class RunSummary(MutableMapping[str, Any]):
         record: called with what is set; it puts what it recorded into ``values``.
         remove: called with the name of what is deleted.
         by_word: the results by word that a metric's definition asks for; None where none does.
-        problem: called with one line about what can't be recorded; nothing is raised for it.
+        say: called with one line about what can't be recorded; nothing is raised for it.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class RunSummary(MutableMapping[str, Any]):
         record: Callable[[dict[str, Any]], None],
         last_logged: Callable[[], Mapping[str, Any]] = dict,
         values: dict[str, Any] | None = None,
-        problem: Callable[[str], object] = lambda text: None,
+        say: Callable[[str], object] = lambda text: None,
         remove: Callable[[str], None] | None = None,
         by_word: Callable[[str], dict[str, Any] | None] = lambda name: None,
     ) -> None:
@@ -156,7 +156,7 @@ class RunSummary(MutableMapping[str, Any]):
         self.__dict__["_values"] = {} if values is None else values
         self.__dict__["_remove"] = remove
         self.__dict__["_by_word"] = by_word
-        self.__dict__["_problem"] = problem
+        self.__dict__["_say"] = say
         self.__dict__["_record"] = record
         self.__dict__["_last_logged"] = last_logged
 
@@ -229,7 +229,7 @@ class RunSummary(MutableMapping[str, Any]):
                 self._record(changes)
         except Exception as error:
             pass_on(error)
-            self._problem(f"summary: {reason(error)}")
+            self._say(f"summary: {reason(error)}")
 
 
 def _unrecorded_summary(values: dict[str, Any]) -> RunSummary:

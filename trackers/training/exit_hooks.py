@@ -229,10 +229,10 @@ def exception_exit(error: BaseException | None, *, certain: bool = True) -> Exit
     return Exit(code, reason(error) if error is not None else "", certain)
 
 
-def given_code(code: Any, problem: Callable[[str], object]) -> int | None:
+def given_code(code: Any, say: Callable[[str], object]) -> int | None:
     """The exit code that a caller gives, as a record holds it: any whole number of 32 bits, whatever its class.
 
-    What is none is 1, as for ``sys.exit``, and ``problem`` is called with one line.
+    What is none is 1, as for ``sys.exit``, and ``say`` is called with one line.
     """
     if code is None or (type(code) is int and -LARGEST_CODE <= code <= LARGEST_CODE):
         return code
@@ -243,7 +243,7 @@ def given_code(code: Any, problem: Callable[[str], object]) -> int | None:
         whole, same = 1, False
     if same and -LARGEST_CODE <= whole <= LARGEST_CODE:
         return whole
-    problem(f"finish: exit_code {short_repr(code)} is no whole number of 32 bits: 1 is taken")
+    say(f"finish: exit_code {short_repr(code)} is no whole number of 32 bits: 1 is taken")
     return 1
 
 

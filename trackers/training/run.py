@@ -840,7 +840,7 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
             aliases=artifact_versions.usable(texts, self._recorder.problem),
             policy=policy,
             metadata=known,
-            announce=self._recorder.problem,
+            say=self._recorder.problem,
         )
         record.versioned = versioned
         return record

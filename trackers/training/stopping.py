@@ -112,7 +112,7 @@ class Stopping:
 
     Args:
         directory: the run's. info: its identity, with the attempts.
-        problem: called with one line for what goes wrong.
+        say: called with one line for what goes wrong.
         board: by what ranks agree; None: there is one. Default: a file in the launch's folder.
         quiet: another one says what is asked.
 
@@ -121,10 +121,10 @@ class Stopping:
     """
 
     def __init__(
-        self, directory: Path, info: Any, problem: Callable[[str], None], *, board: Any = FILES, quiet: bool = False
+        self, directory: Path, info: Any, say: Callable[[str], None], *, board: Any = FILES, quiet: bool = False
     ) -> None:
         newest = info.attempts[-1] if info.attempts else {}
-        self._directory, self._name, self._problem = directory, info.name, problem
+        self._directory, self._name, self._say = directory, info.name, say
         self._attempt = int(newest.get("number", 1))
         self._state = ControlState()
         self._known: tuple[int, int] = (0, 0)
@@ -232,7 +232,7 @@ class Stopping:
                 function(asked)
             except Exception as error:
                 pass_on(error)
-                self._problem(f"on_stop: {getattr(function, '__name__', 'its function')}: {reason(error)}")
+                self._say(f"on_stop: {getattr(function, '__name__', 'its function')}: {reason(error)}")
 
     def _save(self, count: int, now: float) -> bool:
         self.poll()
@@ -257,7 +257,7 @@ class Stopping:
         if now - began < SETTLE_S or count - first < 2:
             return False
         if why := self._board.why_not():
-            self._problem(f"asked to {what}, but training goes on: {why}")
+            self._say(f"asked to {what}, but training goes on: {why}")
             return False
         rate = (count - first) / (now - began)
         self._agree(what, count + max(2, math.ceil(rate * self._ahead_s)))
@@ -273,7 +273,7 @@ class Stopping:
                 self._board.write(self._state.agreed)
             except OSError as error:
                 pass_on(error)
-                self._problem(f"the other ranks can't be told to {what}: {error}")
+                self._say(f"the other ranks can't be told to {what}: {error}")
 
     def _note(self, look: Look | None, what: str) -> None:
         if look is not None and look.noted:
@@ -318,9 +318,9 @@ class RankStopping:
         board: where that one says it; None: it can't be heard.
     """
 
-    def __init__(self, board: Any, problem: Callable[[str], None]) -> None:
+    def __init__(self, board: Any, say: Callable[[str], None]) -> None:
         self._board = board
-        self._problem = problem
+        self._say = say
         self._agreed = (0, 0)
         self._before = self._read()  # of an earlier launch of this name
         self._read_at = 0.0
@@ -376,4 +376,4 @@ class RankStopping:
                     function(self.request)
                 except Exception as error:
                     pass_on(error)
-                    self._problem(f"on_stop: {getattr(function, '__name__', 'its function')}: {reason(error)}")
+                    self._say(f"on_stop: {getattr(function, '__name__', 'its function')}: {reason(error)}")

@@ -469,16 +469,16 @@ class Artifact:
             kind.pop(name, None)
         self._directories.update(above)
 
-    def _store_files(self, store: MediaStore, announce: Callable[[str], object] | None) -> list[ArtifactFile]:
+    def _store_files(self, store: MediaStore, say: Callable[[str], object] | None) -> list[ArtifactFile]:
         missing = [str(source.path) for source in self._sources.values() if not source.path.is_file()]
         if missing:
             raise FileNotFoundError(f"gone since they were added to {self.name!r}: {', '.join(missing[:5])}")
         files = []
         for name, source in self._sources.items():
             status = source.path.stat()
-            if announce is not None and (status.st_size, status.st_mtime_ns) != source.seen:
-                announce(f"{source.path} changed after it was added to the artifact {self.name!r}: logged as it is now")
-            files.append(snapshot(source.path, store, source.policy, name, announce))
+            if say is not None and (status.st_size, status.st_mtime_ns) != source.seen:
+                say(f"{source.path} changed after it was added to the artifact {self.name!r}: logged as it is now")
+            files.append(snapshot(source.path, store, source.policy, name, say))
         files += [ArtifactFile(path=name, uri=uri) for name, uri in self._references.items()]
         for name, value in self._values.items():
             files += _media_files(name, value, store)
@@ -496,7 +496,7 @@ def record(
     aliases: Sequence[str] | str | None = None,
     policy: str = "copy",
     metadata: Mapping[str, Any] | None = None,
-    announce: Callable[[str], object] | None = None,
+    say: Callable[[str], object] | None = None,
 ) -> records.ArtifactRecord:
     """The record of an artifact, or of the file or directory at a path; its files are kept as they are now.
 
@@ -519,7 +519,7 @@ def record(
             time=time,
             name=name or artifact.name,
             type=type or artifact.type,
-            files=artifact._store_files(store, announce),
+            files=artifact._store_files(store, say),
             aliases=names,
             description=artifact.description,
             metadata=known,
@@ -531,9 +531,9 @@ def record(
         # The run's own directory may lie inside: it grows while it is copied.
         own = store.directory.absolute()
         members = [(relative, file) for relative, file in walk(path) if not file.is_relative_to(own)]
-        files = [snapshot(file, store, policy, relative, announce) for relative, file in members]
+        files = [snapshot(file, store, policy, relative, say) for relative, file in members]
     else:
-        files = [snapshot(path, store, policy, None, announce)]
+        files = [snapshot(path, store, policy, None, say)]
     guessed = "model" if path.suffix.lower() in CHECKPOINTS else "file"
     return records.ArtifactRecord(
         step=step,

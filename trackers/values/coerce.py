@@ -274,11 +274,11 @@ def whole(value: Any) -> Any:
     return value.to_local()
 
 
-def whole_step(step: Any, problem: Callable[[str, str], object]) -> int | None:
+def whole_step(step: Any, say: Callable[[str, str], object]) -> int | None:
     """A step as a record holds it, or None where it is no number in bounds: then the next step is to be taken.
 
     Args:
-        problem: called with one line about what is changed, and what that line is about, whatever the number.
+        say: called with one line about what is changed, and what that line is about, whatever the number.
     """
     if type(step) is int and -MAX_STEP <= step <= MAX_STEP:
         return step
@@ -287,13 +287,13 @@ def whole_step(step: Any, problem: Callable[[str, str], object]) -> int | None:
         same = bool(whole == step)
     except Exception as error:
         pass_on(error)
-        problem(f"log: step {short_repr(step)} is not a number: the next step is taken", "no step")
+        say(f"log: step {short_repr(step)} is not a number: the next step is taken", "no step")
         return None
     if not -MAX_STEP <= whole <= MAX_STEP:
-        problem(f"log: step {short_repr(step)} is beyond {MAX_STEP} (2**53 - 1): the next step is taken", "large step")
+        say(f"log: step {short_repr(step)} is beyond {MAX_STEP} (2**53 - 1): the next step is taken", "large step")
         return None
     if not same:
-        problem(f"log: step {short_repr(step)} is not a whole number: {whole} is taken", "broken step")
+        say(f"log: step {short_repr(step)} is not a whole number: {whole} is taken", "broken step")
     return whole
 
 

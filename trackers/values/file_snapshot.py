@@ -48,7 +48,7 @@ def snapshot(
     store: MediaStore,
     policy: str = "copy",
     name: str | None = None,
-    announce: Callable[[str], object] | None = None,
+    say: Callable[[str], object] | None = None,
     root: Path | None = None,
 ) -> ArtifactFile:
     """Keep one file as it is now.
@@ -56,7 +56,7 @@ def snapshot(
     Args:
         policy: "copy", or "link" for a file that will be replaced but never rewritten.
         name: its path inside the artifact; default its own name.
-        announce: is told, in one line, of a copy that takes more than a second, and of one that was torn.
+        say: is told, in one line, of a copy that takes more than a second, and of one that was torn.
         root: a directory that others can write into, out of which the path mustn't lead: no link is followed.
 
     Raises:
@@ -70,7 +70,7 @@ def snapshot(
     if not stat.S_ISREG(before.st_mode):
         raise UsageError(f"{source} is not a file")
     try:
-        return _keep(source, store, policy, path, announce, root, before)
+        return _keep(source, store, policy, path, say, root, before)
     except OSError as error:
         pass_on(error)
         if store.backlog is None:
@@ -83,7 +83,7 @@ def _keep(
     store: MediaStore,
     policy: str,
     path: str,
-    announce: Callable[[str], object] | None,
+    say: Callable[[str], object] | None,
     root: Path | None,
     before: os.stat_result,
 ) -> ArtifactFile:
@@ -95,7 +95,7 @@ def _keep(
             digest = "stat:" + _identity(before)
             file = store.name(_unique(digest), _suffix(source))
         else:
-            digest, seen = _copy(source, temporary, announce, root)
+            digest, seen = _copy(source, temporary, say, root)
             file = store.name(digest.partition(":")[2], _suffix(source))
         target = store.directory / file
         if not holds(target, seen.st_size):
@@ -171,7 +171,7 @@ def _open(source: Path, root: Path | None) -> BinaryIO:
 
 
 def _copy(
-    source: Path, temporary: Path, announce: Callable[[str], object] | None, root: Path | None
+    source: Path, temporary: Path, say: Callable[[str], object] | None, root: Path | None
 ) -> tuple[str, os.stat_result]:
     """Copy and hash in one pass; once more if the file changes meanwhile."""
     import hashlib
@@ -187,9 +187,9 @@ def _copy(
                 view = memoryview(chunk)
                 while view:
                     view = view[writer.write(view) :]
-                if announce is not None and not announced and monotonic() - began > ANNOUNCE_S:
+                if say is not None and not announced and monotonic() - began > ANNOUNCE_S:
                     announced = True
-                    announce(
+                    say(
                         f"{source.name} ({before.st_size / 2**30:.1f} GiB) is being copied, training waits for it: "
                         "this filesystem has no reflinks; policy='link' is quicker for a file that is replaced, "
                         "never rewritten"

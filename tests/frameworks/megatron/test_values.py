@@ -109,11 +109,11 @@ def test_training_log_takes_whatever_it_is_given(data: st.DataObject) -> None:
     run = SimpleNamespace(
         log=lambda values, step: rows.append((values, step)), timers=trackers.instruments.timers.Timers(-1),
         inspect_if_asked=lambda *given: None, inspection=None, define_metric=lambda *given, **more: None,
-        _recorder=SimpleNamespace(problem=said.append),
     )  # fmt: skip
     printed: list[str] = []
     log = MegatronLog(run, LoggerConfig(log_interval=1, log_max_attention_logit=True), train_iters=4,
                       global_batch_size=2, write=printed.append)  # fmt: skip
+    log.say = said.append
     odd = st.sampled_from(ODD)
     losses = data.draw(st.one_of(odd, st.dictionaries(st.sampled_from(["a", 3, None, "b c"]), odd, max_size=3)))
     assert call(

@@ -100,7 +100,7 @@ def _monitor(options: argparse.Namespace) -> int:
             Thresholds(options.min_utilization, options.max_memory, options.max_temperature),
             scope=options.scope,
             show=lambda text: _print(text, sys.stdout),
-            warn=lambda text: _print(f"WARNING | {text}", sys.stderr),
+            say=lambda text: _print(f"WARNING | {text}", sys.stderr),
         )
     except OSError as error:
         raise UsageError(f"{output} can't be written: {error.strerror or error}") from None

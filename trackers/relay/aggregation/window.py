@@ -204,16 +204,16 @@ class Gathering:
 
     Args:
         ranks: all ranks. main: the one that logs.
-        complain: called with one line about ranks that disagree.
+        say: called with one line about ranks that disagree.
     """
 
-    def __init__(self, ranks: Collection[int], main: int, complain: Callable[[str], None]) -> None:
+    def __init__(self, ranks: Collection[int], main: int, say: Callable[[str], None]) -> None:
         self.ranks = set(ranks)
         self.main = main
         self.series: dict[str, WindowCells] = {}
         self.seeds: dict[str, StepRanges] = {}
         self.late: dict[int, int] = {}
-        self._complain = complain
+        self._say = say
 
     def add(self, rank: int, step: int | None, time: float, line: WindowRow, columns: StreamColumns,
             values: Sequence[float | None], now: float, only: Collection[str] | None = None) -> None:  # fmt: skip
@@ -229,7 +229,7 @@ class Gathering:
                 owed = {r: StepRanges(self.seeds[name].spans) for r in self.ranks} if name in self.seeds else None
                 series = self.series[name] = WindowCells(name, kind, self.ranks, owed=owed)
             elif series.kind is not kind:
-                self._complain(
+                self._say(
                     f"{name}: rank {rank} logs it as {kind.__name__}, another rank as {series.kind.__name__}: "
                     f"what rank {rank} has is left out"
                 )
