@@ -244,6 +244,27 @@ def test_trackers_are_reached_by_their_names() -> None:
     assert users == []
 
 
+CHAINED = {f"trackers/{path}.py" for path in (
+    "backends/mlflow/tracker", "backends/tensorboard/tracker", "backends/trackio/tracker", "backends/wandb/tracker",
+    "readers/run_data",
+)}  # fmt: skip
+"""Modules whose chains are yet to be rewritten: take one out with the change that does it."""
+
+
+def test_kinds_of_records_are_matched() -> None:
+    """Three kinds or more are told apart by ``match``, which reads as a table, not by a chain of isinstance."""
+    found = set()
+    for path in MODULES.values():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            tests = []
+            while isinstance(node, ast.If):
+                tests.append(ast.unparse(node.test))
+                node = node.orelse[0] if len(node.orelse) == 1 else ast.Pass()
+            if len(tests) > 2 and all(test.startswith("isinstance(record, ") for test in tests):
+                found.add(path.relative_to(ROOT.parent).as_posix())
+    assert found <= CHAINED
+
+
 def test_the_kit_knows_only_the_contract() -> None:
     """Plug-in authors test with ``trackers.testing`` against public names, and a whole distribution by its kit."""
     allowed = ("records", "tracker", "errors", "backends.registry", "testing", "readers.reader",

@@ -162,17 +162,18 @@ def _name(node: ast.expr) -> _Evaluate:
     parts: list[str] = []
     inner: ast.expr = node
     while True:
-        if isinstance(inner, ast.Attribute):
-            parts.insert(0, inner.attr)
-            inner = inner.value
-        elif isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Constant):
-            parts.insert(0, str(inner.slice.value))
-            inner = inner.value
-        elif isinstance(inner, ast.BinOp) and _is_result(inner) and isinstance(inner.right, ast.Name):
-            parts.insert(0, inner.right.id)
-            inner = inner.left
-        else:
-            break
+        match inner:
+            case ast.Attribute():
+                parts.insert(0, inner.attr)
+                inner = inner.value
+            case ast.Subscript() if isinstance(inner.slice, ast.Constant):
+                parts.insert(0, str(inner.slice.value))
+                inner = inner.value
+            case ast.BinOp() if _is_result(inner) and isinstance(inner.right, ast.Name):
+                parts.insert(0, inner.right.id)
+                inner = inner.left
+            case _:
+                break
     if not isinstance(inner, ast.Name):
         raise UsageError(f"{ast.unparse(node)!r} can't stand in a condition: names, numbers, texts and comparisons can")
     head, name = inner.id, ".".join(parts)

@@ -75,23 +75,26 @@ def logged_items(records: Iterable[Record], root: Path | None) -> list[LoggedIte
     entries = []
     parts: dict[str, tuple[MediaFile, ...]] = {}
     for record in records:
-        if isinstance(record, Media):
-            size = sum(_size(item, root) for item in record.items)
-            before = parts.get(record.name, ()) if is_part(record) else ()
-            entries.append(
-                LoggedItem(record.type, record.name, record.step, record.time, len(record.items), size, record, before)
-            )
-            if is_part(record):
-                parts[record.name] = (*before, *record.items)
-        elif isinstance(record, ArtifactRecord):
-            size = sum(file.size for file in record.files)
-            entries.append(
-                LoggedItem(record.type, record.name, record.step, record.time, len(record.files), size, record)
-            )
-        elif isinstance(record, Text):
-            for name, text in record.values.items():
-                size = len(text.encode("utf-8", "surrogatepass"))
-                entries.append(LoggedItem("text", name, record.step, record.time, 1, size, record))
+        match record:
+            case Media():
+                size = sum(_size(item, root) for item in record.items)
+                before = parts.get(record.name, ()) if is_part(record) else ()
+                entries.append(
+                    LoggedItem(
+                        record.type, record.name, record.step, record.time, len(record.items), size, record, before
+                    )
+                )
+                if is_part(record):
+                    parts[record.name] = (*before, *record.items)
+            case ArtifactRecord():
+                size = sum(file.size for file in record.files)
+                entries.append(
+                    LoggedItem(record.type, record.name, record.step, record.time, len(record.files), size, record)
+                )
+            case Text():
+                for name, text in record.values.items():
+                    size = len(text.encode("utf-8", "surrogatepass"))
+                    entries.append(LoggedItem("text", name, record.step, record.time, 1, size, record))
     return entries
 
 
@@ -228,28 +231,34 @@ def fetch(
 def _targets(choice: Choice, root: Path | None, numbered: bool, raw: bool, problems: list[str]) -> Iterator[_Target]:
     entry, record = choice.item, choice.item.record
     step = "" if entry.step is None else f"-{entry.step}"
-    if isinstance(record, Text):
-        yield _Target(
-            _path_parts(f"{entry.name}{step}", "txt"), entry, "", record.values[entry.name].encode("utf-8", "replace")
-        )
-    elif isinstance(record, Media):
-        for number, item in enumerate(record.items):
-            stem = f"{entry.name}{step}" + (f"-{number}" if len(record.items) > 1 else "")
-            try:
-                content, form = _converted(entry.kind, item, root, raw, entry.before)
-                yield _Target(_path_parts(stem, form), entry, "" if content else item.file, content)
-            except NotFound as error:
-                problems.append(f"{entry.name}: {error}")
-    elif isinstance(record, ArtifactRecord):
-        folder = _path_parts(entry.name + (step if numbered else ""))
-        for file in record.files:
-            if choice.path in ("", file.path):
-                if file.file:
-                    yield _Target(
-                        (*folder, *map(_safe_part, confined.parts(file.path) or ["file"])), entry, file.file, b""
-                    )
-                else:
-                    problems.append(f"{entry.name}/{file.path} isn't kept with the run: it is {file.uri or 'nowhere'}")
+    match record:
+        case Text():
+            yield _Target(
+                _path_parts(f"{entry.name}{step}", "txt"),
+                entry,
+                "",
+                record.values[entry.name].encode("utf-8", "replace"),
+            )
+        case Media():
+            for number, item in enumerate(record.items):
+                stem = f"{entry.name}{step}" + (f"-{number}" if len(record.items) > 1 else "")
+                try:
+                    content, form = _converted(entry.kind, item, root, raw, entry.before)
+                    yield _Target(_path_parts(stem, form), entry, "" if content else item.file, content)
+                except NotFound as error:
+                    problems.append(f"{entry.name}: {error}")
+        case ArtifactRecord():
+            folder = _path_parts(entry.name + (step if numbered else ""))
+            for file in record.files:
+                if choice.path in ("", file.path):
+                    if file.file:
+                        yield _Target(
+                            (*folder, *map(_safe_part, confined.parts(file.path) or ["file"])), entry, file.file, b""
+                        )
+                    else:
+                        problems.append(
+                            f"{entry.name}/{file.path} isn't kept with the run: it is {file.uri or 'nowhere'}"
+                        )
 
 
 def _converted(

@@ -124,18 +124,19 @@ def rejected(run: RunDirectory, tracker: str) -> list[dict[str, Any]]:
 
 def _fold(view: Overview, record: records.Record) -> None:
     view.time = max(view.time, record.time)
-    if isinstance(record, (Metrics, Text)):
-        if record.step is not None and not records.is_sample(record):  # a sample may be at an earlier step
-            view.step = record.step if view.step is None else max(view.step, record.step)
-        view.last.update(record.values)
-        view.steps.update(dict.fromkeys(record.values, record.step))
-    elif isinstance(record, Summary):
-        records.take_results(view.results, record, final_name)
-    elif isinstance(record, records.Info):
-        for name, value in record.changes().items():
-            setattr(view.info, name, value)
-    elif isinstance(record, records.Config):
-        records.merge(view.info.config, record.values, record.whole)
+    match record:
+        case Metrics() | Text():
+            if record.step is not None and not records.is_sample(record):  # a sample may be at an earlier step
+                view.step = record.step if view.step is None else max(view.step, record.step)
+            view.last.update(record.values)
+            view.steps.update(dict.fromkeys(record.values, record.step))
+        case Summary():
+            records.take_results(view.results, record, final_name)
+        case records.Info():
+            for name, value in record.changes().items():
+                setattr(view.info, name, value)
+        case records.Config():
+            records.merge(view.info.config, record.values, record.whole)
 
 
 LONGEST = 300

@@ -401,23 +401,24 @@ def facts(run: SourceRun, blocks: Sequence[Block], others: Sequence[Record], sta
     machine: dict[str, Any] = {}
     world = 0
     for record in others:
-        if isinstance(record, Config):
-            records.merge(config, record.values, record.whole)
-        elif isinstance(record, Summary):
-            records.take_results(stats.summary, record)
-            stats.summary.update((plain_name(name), _comparable(value)) for name, value in record.values.items())
-        elif isinstance(record, Info):
-            for name, value in record.changes().items():
-                setattr(stats, name, value)
-        elif isinstance(record, Start) and record.rank is not None:
-            begun[record.attempt] = min(begun.get(record.attempt, record.time), record.time)
-            stats.attempts = max(stats.attempts, record.attempt)
-            world = max(world, record.world_size)
-            worlds[record.attempt] = record.world_size or worlds.get(record.attempt, 0)
-        elif isinstance(record, Environment):
-            records.merge(machine, record.values)
-        elif isinstance(record, Finish):
-            stats.status = record.status
+        match record:
+            case Config():
+                records.merge(config, record.values, record.whole)
+            case Summary():
+                records.take_results(stats.summary, record)
+                stats.summary.update((plain_name(name), _comparable(value)) for name, value in record.values.items())
+            case Info():
+                for name, value in record.changes().items():
+                    setattr(stats, name, value)
+            case Start() if record.rank is not None:
+                begun[record.attempt] = min(begun.get(record.attempt, record.time), record.time)
+                stats.attempts = max(stats.attempts, record.attempt)
+                world = max(world, record.world_size)
+                worlds[record.attempt] = record.world_size or worlds.get(record.attempt, 0)
+            case Environment():
+                records.merge(machine, record.values)
+            case Finish():
+                stats.status = record.status
     stats.summary = {name: value for name, value in stats.summary.items() if value is not None}
     stats.config = {
         name: _comparable(value) for name, value in records.flatten(config, ".") if not name.startswith(LOG_NAMES)

@@ -214,18 +214,19 @@ class StepCollector:
     def gather(self, records: Iterable[Record]) -> StepCollector:
         """Take all records in."""
         for record in records:
-            if isinstance(record, Metrics):
-                self._metrics(record)
-            elif isinstance(record, Config):
-                merge(self._settings, record.values, record.whole)
-            elif isinstance(record, Environment):
-                known = machine(record.values)
-                word = known.get("accelerator")
-                if isinstance(word, str) and word not in self.accelerators:
-                    self.accelerators.append(word)
-                self.machine.update(known)
-            elif isinstance(record, Start) and record.rank is not None:
-                self._start(record)
+            match record:
+                case Metrics():
+                    self._metrics(record)
+                case Config():
+                    merge(self._settings, record.values, record.whole)
+                case Environment():
+                    known = machine(record.values)
+                    word = known.get("accelerator")
+                    if isinstance(word, str) and word not in self.accelerators:
+                        self.accelerators.append(word)
+                    self.machine.update(known)
+                case Start() if record.rank is not None:
+                    self._start(record)
         self.config = dict(flatten(self._settings, "."))
         self.total = groups.steps(self._settings)
         self._settle()

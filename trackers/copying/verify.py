@@ -188,23 +188,24 @@ def _count(
     points: _Points,
 ) -> None:
     for record in columns.add(batch):
-        if isinstance(record, Config):
-            merge(digest.config, record.values, record.whole)
-        elif isinstance(record, Summary):
-            take_results(digest.results, record)
-        elif isinstance(record, Text):
-            for name in record.values:
-                digest.texts[name] = digest.texts.get(name, 0) + 1
-        elif isinstance(record, Media):
-            digest.media[record.type] = digest.media.get(record.type, 0) + len(record.items)
-        elif isinstance(record, ArtifactRecord):
-            for file in record.files:
-                name = f"{record.name}/{file.path}"
-                digest.files[name] = digest.files.get(name, 0) + 1
-        elif isinstance(record, Info) and record.tags is not None:
-            digest.tags = record.tags
-        elif isinstance(record, Finish):
-            digest.status = record.status
+        match record:
+            case Config():
+                merge(digest.config, record.values, record.whole)
+            case Summary():
+                take_results(digest.results, record)
+            case Text():
+                for name in record.values:
+                    digest.texts[name] = digest.texts.get(name, 0) + 1
+            case Media():
+                digest.media[record.type] = digest.media.get(record.type, 0) + len(record.items)
+            case ArtifactRecord():
+                for file in record.files:
+                    name = f"{record.name}/{file.path}"
+                    digest.files[name] = digest.files.get(name, 0) + 1
+            case Info() if record.tags is not None:
+                digest.tags = record.tags
+            case Finish():
+                digest.status = record.status
     for block in columns.blocks():
         _sum(digest, block, keeps, points)
 

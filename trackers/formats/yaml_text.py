@@ -40,21 +40,22 @@ def _check_size(yaml: Any, text: str, loader: Any) -> None:
     opened: list[list[Any]] = [["", 0]]
     expanded = 0
     for event in yaml.parse(text, Loader=loader):
-        if isinstance(event, yaml.AliasEvent):
-            size = sizes.get(event.anchor, 1)
-            expanded += size
-            opened[-1][1] += size
-            if any(anchor == event.anchor for anchor, _ in opened):
-                raise ValueError("an alias stands for what it is in")
-        elif isinstance(event, yaml.CollectionStartEvent):
-            opened.append([event.anchor, 1])
-        elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, size = opened.pop()
-            opened[-1][1] += size
-            if anchor:
-                sizes[anchor] = size
-        elif isinstance(event, yaml.ScalarEvent):
-            opened[-1][1] += 1
+        match event:
+            case yaml.AliasEvent():
+                size = sizes.get(event.anchor, 1)
+                expanded += size
+                opened[-1][1] += size
+                if any(anchor == event.anchor for anchor, _ in opened):
+                    raise ValueError("an alias stands for what it is in")
+            case yaml.CollectionStartEvent():
+                opened.append([event.anchor, 1])
+            case yaml.CollectionEndEvent():
+                anchor, size = opened.pop()
+                opened[-1][1] += size
+                if anchor:
+                    sizes[anchor] = size
+            case yaml.ScalarEvent():
+                opened[-1][1] += 1
         if expanded > EXPANDED:
             raise ValueError(f"its aliases stand for more than {EXPANDED:,} values")
         if len(opened) > DEPTH:  # PyYAML takes the square of it

@@ -303,15 +303,16 @@ def folded(records: Iterable[Record], recorded: dict[str, Any]) -> SummaryFold:
     given: dict[str, Any] = {}
     fold = SummaryFold(given=given, all_names=True)
     for record in records:
-        if isinstance(record, Define):
-            fold.define(record)
-        elif isinstance(record, (Metrics, Text)):
-            fold.update(record.values)
-        elif isinstance(record, Summary):
-            take_results(recorded, record)
-            if not record.derived:
-                take_results(given, record, str)
-                fold.give(record)
+        match record:
+            case Define():
+                fold.define(record)
+            case Metrics() | Text():
+                fold.update(record.values)
+            case Summary():
+                take_results(recorded, record)
+                if not record.derived:
+                    take_results(given, record, str)
+                    fold.give(record)
     return fold
 
 

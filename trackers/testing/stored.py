@@ -133,21 +133,22 @@ def expected(info: RunInfo, records: Iterable[Record], limits: Limits, status: S
     texts: dict[str, list[tuple[int | None, str]]] = {}
     name, tags, group = info.name, info.tags, info.group
     for record in _once(records) if limits.repeated == "once" else records:
-        if isinstance(record, Metrics):
-            for metric, value in record.values.items():
-                number = limits.number(value) if limits.keeps is None or limits.keeps(metric) else None
-                if number is not None:
-                    metrics.setdefault(limits.name(metric), []).append(Point(record.step, number, record.time))
-        elif isinstance(record, Summary):
-            take_results(summary, record)
-        elif isinstance(record, Config):
-            merge(config, record.values, record.whole)
-        elif isinstance(record, Text):
-            for key, text in record.values.items():
-                texts.setdefault(key, []).append((record.step, text))
-        elif isinstance(record, Info):
-            name, group = record.name or name, record.group or group
-            tags = tags if record.tags is None else record.tags
+        match record:
+            case Metrics():
+                for metric, value in record.values.items():
+                    number = limits.number(value) if limits.keeps is None or limits.keeps(metric) else None
+                    if number is not None:
+                        metrics.setdefault(limits.name(metric), []).append(Point(record.step, number, record.time))
+            case Summary():
+                take_results(summary, record)
+            case Config():
+                merge(config, record.values, record.whole)
+            case Text():
+                for key, text in record.values.items():
+                    texts.setdefault(key, []).append((record.step, text))
+            case Info():
+                name, group = record.name or name, record.group or group
+                tags = tags if record.tags is None else record.tags
     for metric, points in metrics.items():
         if limits.repeated == "last":
             points = list({point.step: point for point in points}.values())

@@ -119,15 +119,16 @@ def use(run: Any, artifact_or_name: Any, type: str | None, use_as: str | None, *
     Args:
         is_model: its type must say that it is a model.
     """
-    if isinstance(artifact_or_name, StoredArtifact):
-        artifact = _of_type(artifact_or_name, type)
-    elif isinstance(artifact_or_name, Artifact):
-        made = artifact_or_name if artifact_or_name._open is not None else run.log_artifact(artifact_or_name)
-        if run.disabled or made._open is None:
-            return made  # it couldn't be kept, which was said
-        artifact = _of_type(made._open(), type)
-    else:
-        artifact = find(run, artifact_or_name, type)
+    match artifact_or_name:
+        case StoredArtifact():
+            artifact = _of_type(artifact_or_name, type)
+        case Artifact():
+            made = artifact_or_name if artifact_or_name._open is not None else run.log_artifact(artifact_or_name)
+            if run.disabled or made._open is None:
+                return made  # it couldn't be kept, which was said
+            artifact = _of_type(made._open(), type)
+        case _:
+            artifact = find(run, artifact_or_name, type)
     if is_model and "model" not in artifact.type:
         raise UsageError(f"{artifact.name} is of type {artifact.type!r}, no model: use_artifact takes it")
     run._note_use(use_as or artifact.collection_name, artifact.qualified_name)

@@ -102,12 +102,13 @@ class WriterTap:
 
     def _record_all(self, event: Any, logdir: str) -> None:
         for record in self._records(event, logdir):
-            if isinstance(record, Config):
-                self._config.update(record.values)
-            elif isinstance(record, Summary):
-                self._recorder.summarize(record.values)
-            elif isinstance(record, (Metrics, Text, Media)):
-                self._recorder.take(record)
+            match record:
+                case Config():
+                    self._config.update(record.values)
+                case Summary():
+                    self._recorder.summarize(record.values)
+                case Metrics() | Text() | Media():
+                    self._recorder.take(record)
 
     def _records(self, event: Any, logdir: str) -> Iterator[Record]:
         translation = self._translations.get(logdir)
@@ -115,12 +116,13 @@ class WriterTap:
             translation = self._translations[logdir] = self._translate(logdir)
         prefix = self._prefix(logdir)
         for record in translation.event(event):
-            if isinstance(record, Metrics):
-                record.values = {f"{prefix}{name}": shortest(value) for name, value in record.values.items()}
-            elif isinstance(record, Text):
-                record.values = {f"{prefix}{name}": text for name, text in record.values.items()}
-            elif isinstance(record, Media):
-                record.name = f"{prefix}{record.name}"
+            match record:
+                case Metrics():
+                    record.values = {f"{prefix}{name}": shortest(value) for name, value in record.values.items()}
+                case Text():
+                    record.values = {f"{prefix}{name}": text for name, text in record.values.items()}
+                case Media():
+                    record.name = f"{prefix}{record.name}"
             yield record
 
     def _translate(self, logdir: str) -> Any:

@@ -330,16 +330,17 @@ def run(catalogue: Catalogue, parameters: Parameters) -> Any:
     attempts, alerts = [], []
     artifacts: list[dict[str, Any]] = []
     for record in view.others:
-        if isinstance(record, Environment):
-            records.merge(environment, record.values)
-        elif isinstance(record, Summary):
-            records.take_results(results, record)
-        elif isinstance(record, Start) and record.rank is not None:
-            attempts.append([record.attempt, record.time, record.host, record.world_size, record.from_step])
-        elif isinstance(record, Alert):
-            alerts.append([record.time, record.line()[:1000]])
-        elif isinstance(record, ArtifactRecord):
-            artifacts.append(_artifact(record, len(artifacts)))
+        match record:
+            case Environment():
+                records.merge(environment, record.values)
+            case Summary():
+                records.take_results(results, record)
+            case Start() if record.rank is not None:
+                attempts.append([record.attempt, record.time, record.host, record.world_size, record.from_step])
+            case Alert():
+                alerts.append([record.time, record.line()[:1000]])
+            case ArtifactRecord():
+                artifacts.append(_artifact(record, len(artifacts)))
     details["about"] = _leaves({name: value for name, value in about.items() if value and name not in environment})
     details["config"], details["results"], details["environment"] = map(_leaves, (config, results, environment))
     details["attempts"], details["alerts"], details["artifacts"] = attempts[-100:], alerts[-200:], artifacts[-200:]

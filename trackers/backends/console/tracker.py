@@ -98,22 +98,23 @@ class ConsoleTracker(ConsolePrecheck):
             self._seq = max(self._seq, record.seq)
             if is_sample(record):  # of the hardware: the lines are about training
                 continue
-            if isinstance(record, Metrics):
-                self._metrics(record)
-            elif isinstance(record, Text):
-                for name, text in record.values.items():
-                    shown = text if len(text) <= TEXT_CHARS else text[:TEXT_CHARS] + "…"
-                    self._print(f"{_step(record.step)}{_clean(name)}: {_clean(shown)}")
-            elif isinstance(record, Summary):
-                take_results(self._results, record, final_name)
-            elif isinstance(record, Alert):
-                self._print(f"{_clean(record.level)}: {_clean(record.title)} {_clean(record.text)}".rstrip())
-            elif isinstance(record, Finish):
-                self._ended = True
-            elif isinstance(record, Config):
-                self._configure(record.values)
-            elif isinstance(record, Start) and record.id.startswith("rank-"):
-                self._lines.ranks, self._ended = record.world_size, False
+            match record:
+                case Metrics():
+                    self._metrics(record)
+                case Text():
+                    for name, text in record.values.items():
+                        shown = text if len(text) <= TEXT_CHARS else text[:TEXT_CHARS] + "…"
+                        self._print(f"{_step(record.step)}{_clean(name)}: {_clean(shown)}")
+                case Summary():
+                    take_results(self._results, record, final_name)
+                case Alert():
+                    self._print(f"{_clean(record.level)}: {_clean(record.title)} {_clean(record.text)}".rstrip())
+                case Finish():
+                    self._ended = True
+                case Config():
+                    self._configure(record.values)
+                case Start() if record.id.startswith("rank-"):
+                    self._lines.ranks, self._ended = record.world_size, False
         self.tick()
         self._state["seq"] = self._seq
 

@@ -283,38 +283,41 @@ class JsonTracker(JsonPrecheck):
 
     def _record(self, record: Record, book: JsonState) -> None:
         step = book.rows.top if record.step is None else record.step
-        if isinstance(record, Metrics):
-            self._metrics(record, step, book)
-        elif isinstance(record, Text):
-            for name, text in record.values.items():
-                self._add("text", {"iter": step, "name": name, "text": text, "timestamp": iso(record.time)}, book)
-        elif isinstance(record, Media):
-            for item in record.items:
-                fields = {key: value for key, value in msgspec.to_builtins(item).items() if value not in (None, "", {})}
-                named = {"iter": step, "name": record.name, "type": record.type, **fields}
-                self._add("media", {**named, "timestamp": iso(record.time)}, book)
-        elif isinstance(record, ArtifactRecord):
-            self._artifact(record, step, book)
-        elif isinstance(record, Alert):
-            fields = {"title": record.title, "text": record.text, "level": record.level}
-            self._add("alerts", {"iter": step, **fields, "timestamp": iso(record.time)}, book)
-        elif isinstance(record, Summary):
-            book.results = take_results(dict(book.results), record)
-        elif isinstance(record, Config):
-            book.config = merge(copy.deepcopy(book.config), record.values, record.whole)
-        elif isinstance(record, Environment):
-            book.environment = merge(copy.deepcopy(book.environment), record.values)
-        elif isinstance(record, Info):
-            book.attributes = {**book.attributes, **record.changes()}
-        elif isinstance(record, Start):
-            book.world_size, book.finish = max(book.world_size, record.world_size), {}
-            if record.rank is not None and not record.id.startswith(("sampler-", "node-", "reducer-")):
-                book.rows.start(record.time)
-                book.begun = [*book.begun, (record.attempt, record.time)]
-                book.worlds = [*book.worlds, record.world_size]
-                book.meter.start(record.attempt, record.world_size)
-        elif isinstance(record, Finish):
-            book.finish = {"status": record.status, "exit_code": record.exit_code, "time": record.time}
+        match record:
+            case Metrics():
+                self._metrics(record, step, book)
+            case Text():
+                for name, text in record.values.items():
+                    self._add("text", {"iter": step, "name": name, "text": text, "timestamp": iso(record.time)}, book)
+            case Media():
+                for item in record.items:
+                    fields = {
+                        key: value for key, value in msgspec.to_builtins(item).items() if value not in (None, "", {})
+                    }
+                    named = {"iter": step, "name": record.name, "type": record.type, **fields}
+                    self._add("media", {**named, "timestamp": iso(record.time)}, book)
+            case ArtifactRecord():
+                self._artifact(record, step, book)
+            case Alert():
+                fields = {"title": record.title, "text": record.text, "level": record.level}
+                self._add("alerts", {"iter": step, **fields, "timestamp": iso(record.time)}, book)
+            case Summary():
+                book.results = take_results(dict(book.results), record)
+            case Config():
+                book.config = merge(copy.deepcopy(book.config), record.values, record.whole)
+            case Environment():
+                book.environment = merge(copy.deepcopy(book.environment), record.values)
+            case Info():
+                book.attributes = {**book.attributes, **record.changes()}
+            case Start():
+                book.world_size, book.finish = max(book.world_size, record.world_size), {}
+                if record.rank is not None and not record.id.startswith(("sampler-", "node-", "reducer-")):
+                    book.rows.start(record.time)
+                    book.begun = [*book.begun, (record.attempt, record.time)]
+                    book.worlds = [*book.worlds, record.world_size]
+                    book.meter.start(record.attempt, record.world_size)
+            case Finish():
+                book.finish = {"status": record.status, "exit_code": record.exit_code, "time": record.time}
 
     def _metrics(self, record: Metrics, step: int, book: JsonState) -> None:
         values: dict[str, Any] = {}

@@ -302,28 +302,29 @@ class SessionFold:
             book.since = record.time
         book.totals.began = min(book.totals.began or record.time, record.time)
         book.totals.ended = max(book.totals.ended, record.time)
-        if isinstance(record, Metrics):
-            self._metrics(record)
-        elif isinstance(record, Start):
-            if not record.id.startswith(("sampler-", "node-", "reducer-")):
-                self._start(record)
-        elif isinstance(record, (Config, Environment)):
-            book.facts.learn(record)
-            self._write_head(record.time)
-        elif isinstance(record, Text):
-            self._text(record)
-        elif isinstance(record, Summary):
-            take_results(book.totals.results, msgspec.structs.replace(record, values=name_floats(record.values)))
-        elif isinstance(record, Alert):
-            self._alert(record)
-        elif isinstance(record, ArtifactRecord):
-            for row in book.steps.ready(aged=0):
-                self._row(row)
-            self.pages.say(MAIN, record.time, logging.INFO, f"Saved {record.type}: {record.name}")
-        elif isinstance(record, Info):
-            book.attributes.update(record.changes())
-        elif isinstance(record, Finish):
-            self._finish(record)
+        match record:
+            case Metrics():
+                self._metrics(record)
+            case Start():
+                if not record.id.startswith(("sampler-", "node-", "reducer-")):
+                    self._start(record)
+            case Config() | Environment():
+                book.facts.learn(record)
+                self._write_head(record.time)
+            case Text():
+                self._text(record)
+            case Summary():
+                take_results(book.totals.results, msgspec.structs.replace(record, values=name_floats(record.values)))
+            case Alert():
+                self._alert(record)
+            case ArtifactRecord():
+                for row in book.steps.ready(aged=0):
+                    self._row(row)
+                self.pages.say(MAIN, record.time, logging.INFO, f"Saved {record.type}: {record.name}")
+            case Info():
+                book.attributes.update(record.changes())
+            case Finish():
+                self._finish(record)
         if book.place.waiting and record.time - book.since >= HEAD_S:
             self.release()
 

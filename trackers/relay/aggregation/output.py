@@ -105,27 +105,29 @@ class RankFile:
             self._heard_at = time.monotonic()
         for record in block:
             offset = records.offset_of(record)
-            if isinstance(record, RankRow):
-                columns = self._columns.get(record.columns)
-                self.rows = True
-                if columns is not None and offset not in self._skip and len(record.values) == columns.width:
-                    line = WindowRow(offset, len(columns.slices))
-                    self.lines.append(line)
-                    yield record, line, columns, self._position.partly.get(offset)
-            elif isinstance(record, Define):
-                defines.append(record)
-            else:
-                self._note(record, offset)
+            match record:
+                case RankRow():
+                    columns = self._columns.get(record.columns)
+                    self.rows = True
+                    if columns is not None and offset not in self._skip and len(record.values) == columns.width:
+                        line = WindowRow(offset, len(columns.slices))
+                        self.lines.append(line)
+                        yield record, line, columns, self._position.partly.get(offset)
+                case Define():
+                    defines.append(record)
+                case _:
+                    self._note(record, offset)
 
     def _note(self, record: Record, offset: int | None = None) -> None:
-        if isinstance(record, records.RankColumns):
-            self._columns[record.number] = StreamColumns(record.names, record.kinds)
-            if offset is not None:
-                self._columns_at.append(offset)
-        elif isinstance(record, Finish):
-            self._finish = record
-        elif isinstance(record, Start):
-            self.start = record
+        match record:
+            case records.RankColumns():
+                self._columns[record.number] = StreamColumns(record.names, record.kinds)
+                if offset is not None:
+                    self._columns_at.append(offset)
+            case Finish():
+                self._finish = record
+            case Start():
+                self.start = record
 
     def position(self, partly: dict[WindowRow, list[str]]) -> StreamPosition:
         """Position up to which the stream is passed on. partly: of rows passed on in part, the names in open cells."""

@@ -212,13 +212,14 @@ class AlertWatch(RelayPart):
         return False
 
     def _process(self, name: StreamName, record: Record) -> None:
-        if isinstance(record, Metrics):
-            self._compare(record, record.values)
-        elif isinstance(record, Summary):
-            numbers = {final_name(key): value for key, value in record.values.items() if _is_number(value)}
-            self._compare(record, numbers)
-        elif isinstance(record, Alert):
-            self._forward(record)
+        match record:
+            case Metrics():
+                self._compare(record, record.values)
+            case Summary():
+                numbers = {final_name(key): value for key, value in record.values.items() if _is_number(value)}
+                self._compare(record, numbers)
+            case Alert():
+                self._forward(record)
         if name.writer in _TRAINING and isinstance(record, (Metrics, Text, Media, Start)):
             self._note_progress(name, record)
 
