@@ -191,7 +191,7 @@ def test_name_that_cant_be_one_is_refused(name: str, words: str) -> None:
 @pytest.mark.slow
 @pytest.mark.processes
 def test_its_own_tests_pass_where_it_is_installed(tmp_path: Path) -> None:
-    """As its author would: built, installed, its test run with pytest alone; a type checker finds nothing."""
+    """As its author would: built, installed, its test run with pytest alone."""
     home, site = written(), tmp_path / "site"
     options = ["--no-deps", "--no-index", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]
     subprocess.run([sys.executable, "-m", "pip", "install", *options, "--target", site, home], check=True)
@@ -200,3 +200,16 @@ def test_its_own_tests_pass_where_it_is_installed(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{ROOT}"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "1 passed" in done.stdout, done.stdout[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_type_checker_holds_it_to_the_contract() -> None:
+    """mypy finds nothing in it, and a method with other arguments than the contract's."""
+    home = written()
+    mypy = [sys.executable, "-m", "mypy", home / "trackers_toydb"]
+    assert "no issues found" in subprocess.run(mypy, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    tracker = home / "trackers_toydb/tracker.py"
+    tracker.write_text(tracker.read_text().replace("def close(self, status: Status)", "def close(self, status: str)"))
+    done = subprocess.run(mypy, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert 'Argument 1 of "close" is incompatible with supertype "trackers.tracker.Tracker"' in done.stdout
