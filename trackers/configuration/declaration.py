@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from trackers.errors import ConfigError, quoted
+from trackers.errors import ConfigError, quoted, shortened
 
 BOOLEANS = {
     "y": True, "yes": True, "1": True, "true": True, "on": True,
@@ -170,7 +170,7 @@ class Declaration:
         # Python refuses to convert digits by the thousand; no limit is that long.
         number = self.parse(text) if len(text) < 100 else sys.maxsize * (-1 if text.startswith("-") else 1)
         if self.limits and not self.limits[0] <= int(number) <= self.limits[1]:
-            raise ConfigError(f"{source}: {self.symbol} is {self.limits[0]} to {self.limits[1]}, not {text}")
+            raise ConfigError(f"{source}: {self.symbol} is {self.limits[0]} to {self.limits[1]}, not {shortened(text)}")
 
     def _check_text(self, text: str, source: str) -> None:
         try:

@@ -19,7 +19,7 @@ from trackers.configuration import plugin_options
 from trackers.configuration.declaration import Assignment, Declaration
 from trackers.configuration.search_path import KCONFIG, parse
 from trackers.configuration.trusted import is_harmless
-from trackers.errors import ConfigError, quoted
+from trackers.errors import ConfigError, examples, quoted, shortened
 
 _PREFIXES = ("TRACKER", "WANDB_", "MLFLOW_", "TRACKIO_", "TENSORBOARD_", "JSON_", "CSV_", "BASELINE_")
 _WORDS = {"bool": "y or n", "tristate": "y, m or n", "int": "a whole number", "hex": "a number like 0x1f"}
@@ -167,8 +167,8 @@ class Tree:
             earlier = by_symbol.get(assignment.symbol)
             if earlier is not None and earlier.value != assignment.value:
                 raise ConfigError(
-                    f"{assignment.source}: {assignment.symbol} is set to {assignment.value!r}, "
-                    f"but {earlier.source} says {earlier.value!r}: keep one"
+                    f"{assignment.source}: {assignment.symbol} is set to {quoted(assignment.value)}, "
+                    f"but {earlier.source} says {quoted(earlier.value)}: keep one"
                 )
             self.declarations[assignment.symbol].check(assignment.value, assignment.source)
             self._set(assignment)
@@ -290,8 +290,9 @@ class Tree:
     def unknown(self, name: str, source: str) -> ConfigError:
         """The error that names an unknown symbol and the nearest known one."""
         near = difflib.get_close_matches(name, (*self.declarations, *self.members), n=1)
-        hint = f": did you mean {near[0]}?" if near else f". Known: {', '.join(self.declarations)}"
-        return ConfigError(f"{source}: unknown option {name}{hint}")
+        known = f". Known: {examples(self.declarations)}; all: trackers show-config"
+        hint = f": did you mean {near[0]}?" if near else known
+        return ConfigError(f"{source}: unknown option {shortened(name)}{hint}")
 
     def is_similar(self, name: str) -> bool:
         """Whether an unknown symbol is spelt nearly like one of ours."""
