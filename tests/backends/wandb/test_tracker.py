@@ -28,7 +28,7 @@ from tests.backends.wandb.support import (
 )
 from tests.fakes.wandb_server import Fault, WandbServer
 from tests.helpers import T0, Driver, run_info, stream, training, wait_for
-from tests.stores import wandb_records
+from tests.stores import read_wandb_file, wandb_records
 from trackers.backends.wandb import client, private_names
 from trackers.backends.wandb import tracker as backend
 from trackers.backends.wandb.tracker import WandbTracker
@@ -738,6 +738,35 @@ def test_row_of_several_calls_has_the_time_of_the_last(tmp_path: Path) -> None:
     records = metrics((0, {"a": 1.0}), (0, {"b": 1.0}), (0, {"a": 1.0}), (1, {"a": 2.0}))
     driver(tmp_path, options={"WANDB_MODE": "offline"}).deliver(records)
     assert [(row["_step"], row["_timestamp"]) for row in offline_rows(tmp_path)] == [(0, T0 + 1), (1, T0 + 3)]
+
+
+@pytest.mark.parametrize("kind", ["rewinds", "refuses", "offline"])
+def test_values_above_the_step_that_training_went_back_to_are_no_results(
+    kind: str, server: WandbServer, tmp_path: Path
+) -> None:
+    """Whether W&B drops their rows or keeps them; where it drops them, the next ones lie at their steps."""
+    if kind == "refuses":
+        server.fault = Fault("status", match="RewindRun", status=400)
+    rows = metrics((0, {"a": 1.0}), (4, {"a": 2.0, "kept": 1.0}), (8, {"a": 3.0, "b": 1.0, "text": 1.0}))
+    back = Start(time=T0 + 5, attempt=2, rank=0, from_step=6)
+    after = metrics((6, {"c": 1.0}), (6, {"c": 2.0}), (9, {"c": 3.0}), (9, {"b": 2.0}))[:3]
+    records = stream([*rows, back, *after])
+    run = driver(tmp_path, options={"WANDB_MODE": "offline" if kind == "offline" else "online"})
+    run.open()
+    run.write(records[:3])
+    run.close(Status("running", time=T0 + 3))
+    run.open()
+    run.write(records[:5])
+    run.close(Status("running", time=T0 + 6))
+    run.open()
+    run.write(records)
+    run.close()
+    summary = read_wandb_file(run.info).summary if kind == "offline" else server.runs[ID].summary
+    assert user_row(summary or {}) == {"a": 2.0, "kept": 1.0, "c": 3.0}
+    if kind == "rewinds":
+        assert [(row["_step"], row["global_step"]) for row in server.runs[ID].history] == [
+            (0, 0), (4, 4), (6, 6), (7, 6), (9, 9),
+        ]  # fmt: skip
 
 
 def test_alerts_of_one_title_all_arrive(tmp_path: Path) -> None:

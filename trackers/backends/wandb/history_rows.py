@@ -371,10 +371,14 @@ class HistoryRows:
         self._row, self._sent, self._step = None, False, None
         self._behind, self._again = self._behind + self._again, []
 
-    def finish(self) -> None:
-        """Emit everything: no more records come."""
+    def send_behind(self) -> None:
+        """Emit the current row, and those that wait for room."""
         self.end()
         self._make_room(math.inf)
+
+    def finish(self) -> None:
+        """Emit everything: no more records come."""
+        self.send_behind()
         waiting, held, self._waiting = self._waiting, self._held, []
         for place, (record, values) in enumerate(waiting):
             self._held = held[place:]

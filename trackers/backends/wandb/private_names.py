@@ -262,6 +262,13 @@ def is_graphql_error(error: Exception) -> bool:
     return type(error) is Exception
 
 
+def writes_rows_at_once() -> bool:
+    """Whether a row is in the offline file as soon as the client's service has it: before 0.31, with 32 KiB of them."""
+    import wandb
+
+    return number(wandb.__version__) >= (0, 31)
+
+
 def upload_command() -> str:
     """Words of the client's command that uploads an offline file: before 0.28, a run's second file replaces its first
     one unless it is to be appended."""

@@ -64,6 +64,8 @@ class WandbState:
     """Number, begin and end of each attempt, in Unix seconds."""
     not_rewound = Kept["list[int]"](list)
     """The attempts whose rewind the server couldn't do: their rows follow the superseded ones."""
+    rewinds = Kept["list[list[int]]"](list)
+    """Rewinds whose superseded rows stay: the attempt, its last row before, and the training step."""
     rewind_tries = Kept[int](int)
     """How often the rewind that is due has failed."""
     own_step = Kept["int | None"](_none)

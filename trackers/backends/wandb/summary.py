@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -298,6 +298,34 @@ class SummaryResults:
         self._removed |= {name for name in gone if _place(name) not in self._pending}
         self._mark_deleted(self._deleted | self._removed if not record.derived else self._deleted - gone)
 
+    def count_without(self, values: Mapping[str, Any], gone: Iterable[str]) -> None:
+        """Go on from the last values that count, where W&B keeps rows that don't.
+
+        What definitions ask for, and what was set, is told by a record of its own.
+
+        Args:
+            values: of names that superseded rows have, too. gone: names that superseded rows alone have.
+        """
+        for name, value in values.items():
+            if name == self.step_name or name in self._step_metrics:
+                self.axes[name] = value
+            if name in self._by_hand:
+                self._logged[name] = value
+            elif self._is_last_value(name):
+                self._pending[name,] = self._shown[name] = value
+        for name in gone:
+            self._logged.pop(name, None)
+            if self._is_last_value(name):
+                self._shown.pop(name, None)
+                self._pending.pop((name,), None)
+                self._removed.add(name)
+
+    def _is_last_value(self, name: str) -> bool:
+        """Whether a metric's result is its last value."""
+        definition, operations = self._asked(name)
+        others = (self._by_hand, self._deleted, self._state.summary)
+        return not (operations or definition.none or any(name in names for names in others))
+
     def _mark_deleted(self, names: frozenset[str]) -> None:
         self._deleted, self._state.deleted = names, sorted(names)
 
@@ -480,15 +508,24 @@ def _definitions_of(state: Mapping[str, Any]) -> Mapping[str, Any]:
 REFUSAL = re.compile(r"failed to rewind run(?:: returned error (\d\d\d))?")
 """Message of wandb's client if only the rewind itself failed."""
 UNSUPPORTED_STATUSES = ("400", "403", "404", "405", "422", "501")
+LOOK_BACK = 500
+"""Number of values of ``_step`` among which a row is looked for first."""
 TRIES = 4
 """Number of unexpected answers after which a server counts as unable to rewind."""
 
 logger = logging.getLogger("trackers.wandb")
 
 
+class RowNumber(NamedTuple):
+    """A row of the server. number: its ``_step``. step: its training step; None if it has none."""
+
+    number: int
+    step: int | None
+
+
 def reopen(
     session: WandbSession, info: RunInfo, state: WandbState, attempt: int, step: int, begin: Begin
-) -> tuple[WandbSession, int | None]:
+) -> tuple[WandbSession, RowNumber | None]:
     """Reopen a run that was just closed, without its rows above a training step.
 
     Args:
@@ -496,7 +533,7 @@ def reopen(
         begin: of the new session. attempt: the attempt that rewinds. ``state`` notes it if the server can't rewind.
 
     Returns:
-        the new session, and the ``_step`` of the last remaining row; None if no row was dropped.
+        the new session, and the last remaining row; None if no row was dropped.
 
     Raises:
         DeliveryError: the server is down, or failed.
@@ -504,7 +541,9 @@ def reopen(
     last = last_kept(session, step)
     if last is not None:
         try:
-            reopened = WandbSession(info, resume=True, fields={}, begin=begin, rewind=last, refused=session.refused)
+            reopened = WandbSession(
+                info, resume=True, fields={}, begin=begin, rewind=last.number, refused=session.refused
+            )
         except DeliveryError as error:
             refusal = REFUSAL.search(str(error))
             if refusal is None:
@@ -523,21 +562,61 @@ def reopen(
     return WandbSession(info, resume=True, fields={}, begin=begin, refused=session.refused), None
 
 
-def last_kept(session: WandbSession, step: int) -> int | None:
-    """The ``_step`` after which all of the server's rows have later training steps; None if there is no such step.
+def last_kept(session: WandbSession, step: int) -> RowNumber | None:
+    """The row after which all of the server's rows have later training steps; None if there is no such row.
 
     Rows without a training step count with the rows around them.
     """
     last_step = session.last_step()
-    kept_step = last_step
+    kept: RowNumber | None = None
+    dropped: int | None = None
     for row in session.rows(step + 1, last_step):  # a row's _step is never below its training step
-        training = training_step(row)
+        training, number = training_step(row), int(row["_step"])
         if training is not None and training > step:
-            kept_step = min(kept_step, int(row["_step"]) - 1)
-        elif training is not None and kept_step < last_step:
+            dropped = number if dropped is None else dropped
+        elif training is not None and dropped is not None:
             logger.warning("rows above step %d stay beside the new ones: earlier steps were logged after them", step)
             return None
-    return kept_step
+        elif dropped is None:
+            kept = RowNumber(number, training)
+    if dropped is None:
+        return kept or _last_up_to(session, last_step) or RowNumber(last_step, None)
+    return kept or _last_up_to(session, step) or RowNumber(dropped - 1, None)
+
+
+def _last_up_to(session: WandbSession, number: int) -> RowNumber | None:
+    """The server's last row with a ``_step`` up to this one; None if it has none."""
+    end, width = number, LOOK_BACK
+    while end >= 0:
+        rows = list(session.rows(max(0, end - width + 1), end))
+        if rows:
+            return RowNumber(int(rows[-1]["_step"]), training_step(rows[-1]))
+        end, width = end - width, 2 * width
+    return None
+
+
+def count_without(results: SummaryResults, rows: Iterable[Mapping[str, Any]], rewinds: Iterable[Sequence[int]]) -> None:
+    """Take back what rows that don't count have made of the last values.
+
+    Args:
+        rows: W&B's, those that count and those that don't. Second values of a step come behind later steps.
+        rewinds: of each the attempt, the last row before it, and the training step it went back to.
+    """
+    values: dict[str, Any] = {}
+    newest: dict[str, int] = {}
+    superseded: set[str] = set()
+    step = -1
+    for row in rows:
+        found = training_step(row)
+        step = step if found is None else found
+        names = [name for name in row if not name.startswith("_")]
+        if any(row["_step"] <= last and step > kept for _, last, kept in rewinds):
+            superseded.update(names)
+            continue
+        for name in names:
+            if step >= newest.get(name, -1):
+                values[name], newest[name] = row[name], step
+    results.count_without({name: values[name] for name in superseded & values.keys()}, superseded - values.keys())
 
 
 def count_again(

@@ -267,6 +267,7 @@ class WandbTracker(WandbPrecheck):
         self._increments = wandb_media.Increments(state)
         self._unconfirmed_media: list[tuple[int, int, float]] = []
         self._sent_step = self._confirmed_step = last_step
+        self._published_step = -1
         self._asked_at = self._advanced_at = self._changed_at = client.monotonic()
         self._last_seq = point.seq
         self._restart_points = [earlier for earlier in self._restart_points if earlier.seq <= point.seq]
@@ -561,9 +562,10 @@ class WandbTracker(WandbPrecheck):
         """
         self._rows.end()
         if not self._session.online or record.attempt in self._state.not_rewound:
+            self._count_without(record.attempt, step)
             return
         self._end(Status("running", time=record.time))
-        self._session, number = summary.reopen(
+        self._session, kept = summary.reopen(
             self._session, self._info, self._state, record.attempt, step, self._begin_of_session()
         )
         self._session.ignores_refused_config = self._state.sifted >= SIFTS
@@ -573,26 +575,53 @@ class WandbTracker(WandbPrecheck):
         self._coverage = system_metrics.Coverage(
             self._sent_file, self._state, self._session.agent, system_metrics.node(self._info)
         )
-        last = self._rows.last if number is None else number
+        last = self._rows.last if kept is None else kept.number
         self._restart_points = [point for point in self._restart_points if point.last <= last]
         before = self._rows
-        if number is None:
+        if kept is None:
             self._rows = HistoryRows(self._send, last, before.destination, before.restart, self.comparison)
         else:
-            self._rows = HistoryRows(self._send, last, ended=step if number == step else None)
-        self._rows.take_over(before, math.inf if number is None else step)
+            self._rows = HistoryRows(self._send, last, ended=kept.step)
+            self._state.row = None if kept.step is None else [kept.number, kept.step]
+        self._rows.take_over(before, math.inf if kept is None else step)
         self._sent_step = self._confirmed_step = last
         self._advanced_at = self._changed_at = client.monotonic()
         self._unconfirmed_media = []
         self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
         counted = None
-        if number is not None:
+        if kept is not None:
             counted = self._state.aggregates
             del self._state.aggregates
         self._reapply(self._results.axes)
-        if counted and number is not None:
+        if counted and kept is not None:
             waiting = [{self._results.step_name: row.step, **row.values} for row in self._rows.behind if not row.media]
-            summary.count_again(self._session, self._results, number, record.seq, waiting)
+            summary.count_again(self._session, self._results, last, record.seq, waiting)
+        if kept is None:
+            self._count_without(record.attempt, step)
+
+    def _count_without(self, attempt: int, step: int) -> None:
+        """Take back what rows above a step, which W&B keeps, have made of its results."""
+        if self._file_ranges.missing_count():
+            return  # what the other rows were isn't known
+        self._rows.send_behind()
+        if attempt not in [entry[0] for entry in self._state.rewinds]:
+            self._state.rewinds = [*self._state.rewinds, [attempt, self._rows.last, step]]
+            self._state.save()
+        if self._session.online:
+            rows: Iterable[Mapping[str, Any]] = self._session.rows(0, self._rows.last)
+        else:
+            self._await_file()
+            files = [*self._earlier_files(), self._session.file]
+            rows = (row for path in files for row in datastore_writer.history(path))
+        summary.count_without(self._results, rows, self._state.rewinds)
+
+    def _await_file(self) -> None:
+        """Wait until the offline file has the rows that were sent, where the client writes them at once."""
+        since = client.monotonic()
+        while self._open_file.read_new() < self._published_step and private_names.writes_rows_at_once():
+            if client.monotonic() - since > STALL_S:
+                raise Unavailable(f"W&B's client has written no row for {STALL_S:g} s")
+            time.sleep(0.02)
 
     def _take_other(self, record: Record) -> None:
         try:
@@ -643,6 +672,8 @@ class WandbTracker(WandbPrecheck):
         except Exception as error:
             client.raise_translated(error)
         self._sent_step = max(self._sent_step, row.number)
+        if not row.held:
+            self._published_step = row.number
         if not row.held and row.step is not None:
             self._state.row = [row.number, row.step]
         if not row.held and row.number <= self._state.careful:
