@@ -79,6 +79,21 @@ def test_contradiction_is_named_on_stderr(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "o.json").read_text())["training_config"]["num_gpus"] == 8
 
 
+def test_throughput_that_torchtitan_prints_counts_against_flags(tmp_path: Path) -> None:
+    """Batch and length that are given and don't fit the printed tokens/s/GPU are named; the printed figure is read."""
+    text = "".join(
+        f"[rank0]:[titan] 2026-03-11 10:00:{second:02},000 - root - INFO - step: {step:2}  loss: 9.5000  "
+        f"grad_norm:  1.5000  memory: 47.50GiB(60.00%)  tps: {tps:,}  tflops: 190.00  mfu: 19.00%\n"
+        for step, second, tps in ((1, 0, 1500), (10, 15, 8192), (20, 35, 8192), (30, 55, 8192))
+    )
+    document = extract(tmp_path, text, "--num-gpus", "4", "--global-batch-size", "32", "--sequence-length", "4096")
+    performance = document["performance_metrics"]
+    assert performance["tokens_per_second_per_gpu"] == pytest.approx(8192)
+    assert performance["tokens_per_second"] == pytest.approx(4 * 8192)
+    (contradiction,) = document["contradictions"]
+    assert "sequence_length is 4096 as given, but 8192 tokens/s/GPU × 4 GPUs × 2 s ÷ 32 = 2048" in contradiction
+
+
 def test_first_step_is_warm_up(tmp_path: Path) -> None:
     """The first step isn't measured; the others are averaged, with minimum, maximum and deviation."""
     document = extract(tmp_path, line(1, 30000) + line(2, 1000) + line(3, 3000))
