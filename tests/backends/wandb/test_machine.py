@@ -88,7 +88,7 @@ def trained(folder: Path, script: str, drivers: Drivers) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.skipif(CLIENT < (0, 31), reason="older agents call more functions of the driver than the stand-in has")
+@pytest.mark.skipif(CLIENT < (0, 31), reason="needs wandb 0.31: older agents call functions that the stand-in lacks")
 def test_environment_says_what_the_own_client_says(drivers: Drivers, tmp_path: Path) -> None:
     """GPUs (number, type, memory, cores, architecture, address, CUDA), processor, memory and disk, field by field."""
     drivers.set(count=2, name__1="NVIDIA A100-SXM4-40GB", architecture__1=7, cores__1=6912, total__1=40_000_000_000)
@@ -120,11 +120,9 @@ def test_environment_of_a_run_that_goes_on_is_that_of_its_newest_machine(server:
         run.close()
     shown = server.runs[ID].metadata
     assert (shown["gpu_count"], shown["gpu"], len(shown["gpu_nvidia"])) == (2, CARDS["0"]["name"], 2)
-    assert (shown["cpu"]["model"], shown["cudaVersion"], shown["disk"]["/"]["total"]) == (
-        "AMD EPYC",
-        "12.4",
-        "1000000000000",
-    )
+    assert (shown["cudaVersion"], shown["disk"]["/"]["total"]) == ("12.4", "1000000000000")
+    if CLIENT >= (0, 30):  # those before tell no server the processor's model
+        assert shown["cpu"]["model"] == "AMD EPYC"
     moved = {"gpus": {"0": CARDS["0"] | {"name": "NVIDIA B200"}}, "machines": {"node0": MACHINE}}
     run.info = run_info(tmp_path / "run", host="elsewhere", attempts=[{"number": 1}, {"number": 2}])
     start = Start(time=T0 + 4, seq=9, id="s", attempt=2)
@@ -181,7 +179,7 @@ def test_late_samples_are_the_system_tabs_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.skipif(CLIENT < (0, 31), reason="older agents have other names")
+@pytest.mark.skipif(CLIENT < (0, 31), reason="needs wandb 0.31: older agents have other names")
 def test_names_of_late_samples_are_the_agents(drivers: Drivers, tmp_path: Path) -> None:
     """Where both say something, by the agent's name; beside the agent's own, nothing else is sent."""
     drivers.set(count=2)

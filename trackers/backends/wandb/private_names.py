@@ -295,12 +295,16 @@ def kill_service() -> None:
 
 def forget_service() -> None:
     """Have the client start a new service with the next run."""
+    import wandb
     from wandb.sdk import wandb_setup
 
     with contextlib.suppress(Exception):  # its unsent data is lost; the server is asked what it has
         wandb_setup.teardown(exit_code=1)
     wandb_setup._singleton = None
     os.environ.pop("WANDB_SERVICE", None)
+    api: Any = getattr(wandb, "api", None)
+    if getattr(api, "_api", None) is not None:
+        api._api = None  # 0.28 asks it for the server's version by the old service, at each image
 
 
 def preload() -> None:

@@ -280,11 +280,14 @@ def _same(left: Any, right: Any) -> bool:
     return bool(left == right) or json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
+_HIDDEN = 2
+
+
 def is_ours(metrics: Any) -> bool:
     """Whether our tracker wrote a run, by the definitions in its configuration (``_wandb.m``).
 
-    A definition has its name as "1", its glob as "2", its x axis as "4", or as "5" its place in the list from 1
-    (``MetricRecord`` in wandb_internal.proto).
+    A definition has its name as "1", its glob as "2", its x axis as "4", or as "5" its place in the list from 1, and as
+    "6" what it has (2: hidden; ``MetricRecord`` and wandb/sdk/lib/proto_util.py). Clients before 0.29 keep no glob.
     """
     if not isinstance(metrics, list):
         return False
@@ -295,5 +298,8 @@ def is_ours(metrics: Any) -> bool:
         if isinstance(position, int) and 0 < position <= len(definitions):
             axis = definitions[position - 1].get("1", axis)
         if item.get("2") == "*" and axis in OUR_STEPS:
+            return True
+        marks = item.get("6")
+        if item.get("1") in OUR_STEPS and isinstance(marks, list) and _HIDDEN in marks:
             return True
     return False
