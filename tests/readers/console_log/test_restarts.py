@@ -286,6 +286,15 @@ def test_refusal_names_the_nearest_programs() -> None:
         read(READINGS["an epoch, a step and a loss"])
 
 
+def test_refusal_of_a_table_names_its_scheme() -> None:
+    """Keras' CSVLogger is mostly told to write training.log; a line of words and commas is no table's head."""
+    with pytest.raises(NotFound, match=r"; a table is read as csv:a\.log$"):
+        read("epoch;accuracy;loss\n0;0.5;1.25\n")
+    with pytest.raises(NotFound) as caught:
+        read("done, in 5 s\n")
+    assert "csv:" not in str(caught.value)
+
+
 def test_keys_says_what_was_not_understood(tmp_path: Path) -> None:
     """The run's note has the numbers and the first line, also from the cache."""
     path = tmp_path / "a.log"

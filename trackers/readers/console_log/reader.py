@@ -651,6 +651,7 @@ class LogStream:
         near = self._nearest()
         nearest = f"; nearest are {', '.join(program.name for program in near)} (`{near[0].shown}`)" if near else ""
         own = "; --log-format FILE.toml reads lines of your own: docs/console-logs.md"
+        detail += f"; a table is read as csv:{self._name}" if _TABLE_HEAD.fullmatch(self._first_line[:SHOWN]) else ""
         return f"{self._name}: no line with training values; known are {known}{nearest}{own}; {detail}"
 
     def _nearest(self) -> list[Program]:
@@ -668,6 +669,8 @@ WORDS = 1000
 LONGEST = 1000
 """How many programs a refusal names, by so many words of a log, in so many bytes of a line."""
 _WORDS = re.compile(r"[a-z_]{2,40}")
+_TABLE_HEAD = re.compile(rb"[\w./()%@-]{1,40}(?:[,;\t][\w./()%@-]{1,40}){1,100}")
+"""A first line as a table has it: Keras' CSVLogger is mostly told to write training.log."""
 COUNTERS = ("consumed_samples", "consumed_tokens", "global_step", "training/global_step", "num_tokens", "total_tokens")
 """Names whose values grow with training: where they fall with the step, training began again."""
 BESIDE_S = 2.0
