@@ -21,9 +21,11 @@ from tests.analysis.support import T0, write_run
 from tests.readers.test_following import append, metrics
 from tests.ui.support import Site, site, until
 from trackers.analysis import run_table
+from trackers.analysis.curves import open_runs
 from trackers.analysis.run_list import listing
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter
+from trackers.plotting import presets
 from trackers.records import (
     Alert,
     ArtifactFile,
@@ -130,7 +132,7 @@ def test_curves_over_each_axis_and_in_groups() -> None:
             "System": [{"name": "system.cpu", "axis": "relative"}],
         }
         (band,) = found.ask("curves", runs=",".join(keys), name="loss", by="project")["lines"]
-        assert (band["label"], band["y"]) == ("digits (2)", [2.0] * 5)
+        assert (band["label"], band["y"]) == ("digits (n = 2)", [2.0] * 5)
         assert band["high"] == pytest.approx([2 + math.sqrt(2)] * 5)
 
 
@@ -277,6 +279,28 @@ def test_damaged_run_is_named_and_others_are_shown() -> None:
     with site() as found:
         until(lambda: found.ask("runs")["all"] == 1 and found.ask("runs")["lost"])
         assert "bad" in found.ask("runs")["lost"][0]
+
+
+@pytest.mark.parametrize(
+    ("by", "there"), [("seed", "seed"), ("group", "group"), ("tag", "tags"), ("config.lr", "config.lr")]
+)
+def test_groups_have_label_and_colour_of_plot(by: str, there: str) -> None:
+    """The page's groups of runs are those of `trackers plot --by`, in each chart, also where some lack its metric."""
+    for number in range(12):
+        rows: list[Any] = [(step, step, {"loss": 1.0, **({"acc": 1.0} if number > 5 else {})}) for step in range(5)]
+        config = {"seed": number, **({"lr": 10.0 ** -(number % 4)} if number < 11 else {})}
+        write_run(f"r{number}", rows, config=config, group=f"g{number % 3}" if number > 1 else "",
+                  tags=[f"t{number % 3}", f"u{number % 2}"] if number > 3 else [])  # fmt: skip
+    runs = open_runs([f"r{number}" for number in range(12)])
+    picture = presets.metrics(runs, presets.PlotOptions(by=by), ["loss", "acc"])
+    with site(runs=12) as found:
+        keys = ",".join(found.key(f"r{number}") for number in range(12))
+        drawn = {name: found.ask("curves", runs=keys, name=name, by=there)["lines"] for name in ("loss", "acc")}
+    assert {(line["label"], line["style"]) for line in drawn["loss"]} == set(picture.legend)
+    assert len({style for _, style in picture.legend}) == len(picture.legend) > 3
+    for panel in picture.panels:
+        theirs = {(line["label"].rpartition(" (n")[0], line["style"]) for line in drawn[panel.title]}
+        assert theirs == {(line.label, line.style) for line in panel.lines}
 
 
 def test_compared_settings_and_scattered_values() -> None:

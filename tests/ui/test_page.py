@@ -21,7 +21,7 @@ from tests.ui.support import Site, site, until
 from trackers.analysis.curves import open_runs
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamWriter
-from trackers.plotting import figure
+from trackers.plotting import figure, presets
 from trackers.records import Console, Media, MediaFile, Summary, Text, encode
 from trackers.training.run import Run
 
@@ -279,9 +279,14 @@ def test_colours_of_runs_are_the_same_in_each_view(window: Browser) -> None:
 
 @pytest.mark.slow
 def test_same_run_has_the_same_colour_in_page_and_plot(window: Browser, tmp_path: Path) -> None:
-    """Where no other one that is drawn has it, and in the same groups of colours."""
+    """Where no other one that is drawn has it, and in the same groups of colours; so have groups of runs."""
+
+    def rgb(style: int) -> str:
+        parts = bytes.fromhex(figure.colour(style)[1:])
+        return f"rgb({parts[0]}, {parts[1]}, {parts[2]})"
+
     for number in range(5):
-        losses(f"r{number}", 5, created=T0 + number)
+        losses(f"r{number}", 5, created=T0 + number, config={"lr": number % 3})
     runs = open_runs([f"r{number}" for number in range(5)])
     with site(runs=5) as found:
         visit(window, found, "#tab=charts")
@@ -292,8 +297,12 @@ def test_same_run_has_the_same_colour_in_page_and_plot(window: Browser, tmp_path
         legend = f"[...document.querySelectorAll('.legend button')].map(one => [one.innerText, {colour}])"
         painted = dict(window.script(f"return {legend}"))
         for run in runs:
-            parts = bytes.fromhex(figure.colour(run.style)[1:])
-            assert painted[run.label] == f"rgb({parts[0]}, {parts[1]}, {parts[2]})"
+            assert painted[run.label] == rgb(run.style)
+        visit(window, found, "#tab=charts&band=config.lr")
+        groups = presets.metrics(runs, presets.PlotOptions(by="config.lr"), ["loss"]).legend
+        assert len(groups) == 3
+        painted = dict(wait(window, f"{legend}.length === 3 && {legend}"))
+        assert painted == {label: rgb(style) for label, style in groups}
 
 
 @pytest.mark.slow

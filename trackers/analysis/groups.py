@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -80,7 +80,26 @@ def headline(runs: Sequence[RunStats], key: str) -> str:
     return "best" if any(run.direction(key) for run in runs) else "last"
 
 
-def labelled(runs: Sequence[RunStats], what: str) -> Iterable[tuple[str, RunStats]]:
+class Groupable(Protocol):
+    """What says in which groups a run is. config: by flat name."""
+
+    @property
+    def group(self) -> str:
+        """ "" for none."""
+
+    @property
+    def tags(self) -> Sequence[str]:
+        """Its tags."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Its settings."""
+
+
+AnyRun = TypeVar("AnyRun", bound=Groupable)
+
+
+def labelled(runs: Sequence[AnyRun], what: str) -> Iterable[tuple[str, AnyRun]]:
     """Each run with the label of its group, or of each of its groups; see :func:`by`.
 
     Raises:
@@ -102,7 +121,7 @@ def labelled(runs: Sequence[RunStats], what: str) -> Iterable[tuple[str, RunStat
     raise UsageError(f"--by {what!r} isn't known: seed, group, tag or config.KEY")
 
 
-def _without_seeds(runs: Sequence[RunStats]) -> list[tuple[str, RunStats]]:
+def _without_seeds(runs: Sequence[AnyRun]) -> list[tuple[str, AnyRun]]:
     configs = [
         {name: value for name, value in run.config.items() if name.rpartition(".")[2].lower() not in SEEDS}
         for run in runs

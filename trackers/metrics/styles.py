@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 COLOURS = (
     "#D4788D", "#1408F9", "#F51E23", "#B073FC", "#0C3C61", "#73092F", "#E4289C", "#179DD3",
@@ -44,3 +44,9 @@ def styles_of(identities: Sequence[int]) -> list[int]:
         free[layer].remove(slot)
         styles[place] = layer * size + slot
     return styles
+
+
+def styles_of_groups(labels: Iterable[str]) -> dict[str, int]:
+    """The styles of groups of runs by their labels: distinct, and the same wherever these groups are drawn together."""
+    names = list(dict.fromkeys(labels))
+    return dict(zip(names, styles_of([identity_of(name) for name in names]), strict=True))

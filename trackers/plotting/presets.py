@@ -17,6 +17,7 @@ from trackers.analysis.tables import fitting_time, format_value
 from trackers.errors import NotFound, UsageError
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
+from trackers.metrics.styles import styles_of_groups
 from trackers.plotting.curve_math import Curve, Scale, band, line
 from trackers.plotting.figure import Bar, Distribution, Panel, Picture
 
@@ -202,10 +203,12 @@ def _banded(runs: Sequence[PlottedRun], lines: list[Curve], view: PlotOptions) -
         return lines
     by_label = {curve.label: curve for curve in lines}
     bands = []
-    for style, (label, members) in enumerate(grouped(runs, view.by).items()):
+    groups = grouped(runs, view.by)
+    styles = styles_of_groups(groups)
+    for label, members in groups.items():
         curves = [by_label[run.label] for run in members if run.label in by_label]
         if curves:
-            bands.append(band(label, curves, style=style, log_x=view.log_x))
+            bands.append(band(label, curves, style=styles[label], log_x=view.log_x))
     return bands
 
 
@@ -232,7 +235,8 @@ def _picture(
     notes = list(notes)
     if view.by:
         members = grouped(runs, view.by)
-        legend = [(f"{label} (n = {len(group)})", style) for style, (label, group) in enumerate(members.items())]
+        styles = styles_of_groups(members)
+        legend = [(f"{label} (n = {len(group)})", styles[label]) for label, group in members.items()]
         notes.append("lines: means; bands: ± 1 standard deviation")
     return Picture(
         panels, columns or min(3, len(panels)), legend, dashed, notes, title=titled(runs, view.by), aligned=aligned

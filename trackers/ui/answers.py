@@ -8,7 +8,7 @@ import io
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ import msgspec
 from trackers import records
 from trackers.analysis import span_tree
 from trackers.analysis.figures import best_of
+from trackers.analysis.groups import NONE, labelled
+from trackers.analysis.tables import format_value
 from trackers.errors import UNDECODABLE, NotFound, TrackersError, UsageError
 from trackers.formats import gen_ai
 from trackers.formats.csv_cell import csv_cell
@@ -246,7 +248,10 @@ def curves(catalogue: Catalogue, parameters: Parameters) -> Any:
                        kind)  # fmt: skip
     result = curve_set(catalogue, _keys(parameters), name, cut, baseline)
     by = parameters.get("by", "")
-    drawn = _bands(result, by, cut) if by else [{**_curve_fields(curve), "run": row.key} for row, curve in result.lines]
+    if by:
+        drawn = _bands([catalogue.row(key) for key in result.versions], result, by, cut)
+    else:
+        drawn = [{**_curve_fields(curve), "run": row.key} for row, curve in result.lines]
     floor, ceiling = (None, None) if baseline else result.bounds(name)
     return {
         "name": name, "lines": drawn, "runs": result.versions, "problems": result.problems,
@@ -287,16 +292,29 @@ def points(catalogue: Catalogue, parameters: Parameters) -> media.ServedFile:
     return media.ServedFile(content, "text/csv; charset=utf-8", media.save_as(f"{'_'.join(given)}.csv"))
 
 
-def _bands(result: CurveSet, by: str, cut: CurveOptions) -> list[dict[str, Any]]:
-    by_group: dict[str, list[Curve]] = {}
-    for row, curve in result.lines:
-        value = row.cell(by)
-        by_group.setdefault("–" if value is None else str(value), []).append(curve)
+def _bands(rows: Sequence[Row], result: CurveSet, by: str, cut: CurveOptions) -> list[dict[str, Any]]:
+    """A band for each group of those rows, with label and style as `trackers plot --by` has them."""
+    curves = {row.key: curve for row, curve in result.lines}
+    members: dict[str, list[Row]] = {}
+    for label, row in _labelled(rows, by):
+        members.setdefault(label, []).append(row)
+    group_styles = styles.styles_of_groups(members)
     drawn = []
-    for style, (value, parts) in enumerate(sorted(by_group.items())):
-        band = curve_math.band(f"{value} ({len(parts)})", parts, style=style, bins=cut.bins, log_x=cut.log_x)
-        drawn.append({**_curve_fields(band), "run": f"group {value}"})
+    for label, group in sorted(members.items()):
+        parts = [curves[row.key] for row in group if row.key in curves]
+        if parts:
+            title = f"{label} (n = {len(group)})"
+            band = curve_math.band(title, parts, style=group_styles[label], bins=cut.bins, log_x=cut.log_x)
+            drawn.append({**_curve_fields(band), "run": f"group {label}"})
     return drawn
+
+
+def _labelled(rows: Sequence[Row], by: str) -> Iterable[tuple[str, Row]]:
+    what = "tag" if by == "tags" else by
+    known = what.startswith("config.") and any(row.cell(what) is not None for row in rows)
+    if known or what in ("group", "tag", "seed"):
+        return labelled(rows, what)
+    return [(NONE if (value := row.cell(by)) in (None, "") else format_value(value), row) for row in rows]
 
 
 def _curve_fields(curve: Curve) -> dict[str, Any]:

@@ -26,11 +26,15 @@ export function chartsView() {
   const legend = element("div", main, null, "legend");
   const place = element("div", main);
   const hidden = new Set();
+  const bands = new Map();
   let runs = [];
   const panels = panelsOf(place, {
     hidden,
     fits,
-    legend: (lines) => drawLegend(lines.map((line) => [line.label, line.style])),
+    legend: (lines) => {
+      for (const { label, style } of lines) bands.set(label, style); // some groups lack some metrics
+      drawLegend([...bands]);
+    },
     empty: () => (runs.length ? "these runs have no metrics yet" : "no run is chosen: tick some in Runs"),
   });
   const set = (what, wholeAxis = false) => {
@@ -63,6 +67,7 @@ export function chartsView() {
   field(bar, "log y", "checkbox", state.logy, (logy) => set({ logy }));
   const band = choice(bar, "mean and spread by", [["", "nothing"]], state.band, (value) => {
     hidden.clear();
+    bands.clear();
     set({ band: value });
   });
   const base = choice(bar, "% from", [["", "no baseline"]], state.base, (value) => set({ base: value }));
@@ -116,9 +121,10 @@ export function chartsView() {
     const table = Object.fromEntries(rows.rows.map(([key, name]) => [key, name]));
     const groupable = columns.columns.filter((one) => !/^(last|tracker|result)\./.test(one));
     fill(axis, axesOf(names.groups), state.axis);
-    fill(band, [["", "nothing"], ...groupable], state.band);
+    fill(band, [["", "nothing"], ["seed", "all settings but seeds"], ...groupable], state.band);
     fill(base, [["", "no baseline"], ...runs.map((key) => [key, table[key] || key])], state.base);
     if (!state.band) drawLegend(runs.map((key) => [table[key] || key, style(key), key]));
+    bands.clear();
     resize();
     panels.take(runs, names.groups);
     if (names.problems.length) say(new Error(names.problems.join("; ")));
