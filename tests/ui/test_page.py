@@ -326,6 +326,35 @@ def test_line_that_flattens_the_others_is_cut(window: Browser) -> None:
 
 
 @pytest.mark.slow
+def test_lines_over_powers_of_ten_are_all_there(window: Browser) -> None:
+    """Learning rates, constant or by a schedule, are no outliers, whatever grid they are of; what leaps off is."""
+    grids = {
+        "lr": [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 3e-2],
+        "lr/few": [1e-1, 1e-3, 1e-4],
+        "lr/fine": [1e-3, 1.1e-3, 1.2e-3, 5e-3, 2e-3, 8e-3],
+        "decay": [1e-2, 1e-3, 1e-4, 1e-1, 1e-2, 1e-3],
+        "diverged": [2.1, 2.4, 1.9, 1e5, 2.2, 2.0],
+        "reward": [10.0, -12.0, 8.0, -1e5, 9.0, 0.0],
+        "zeros": [0.0, 1.0, 2.0, 1e5, 1.0, 0.0],
+        "low": [1000.0, 1010.0, 990.0, 1.0, 1005.0, 995.0],
+    }
+    for number in range(6):
+        rows: list[Any] = []
+        for step in range(6):
+            values = {name: grid[number] for name, grid in grids.items() if number < len(grid)}
+            rows.append((step, step, {**values, "decay": grids["decay"][number] * (5 - step) / 5}))
+        write_run(f"r{number}", rows, created=T0 + number)
+    with site(runs=6) as found:
+        visit(window, found, "#tab=charts")
+        cut = "[...charts].filter(([, one]) => !one.chart.beyond.hidden).map(([name]) => name)"
+        ready = "[...window.charts || []].filter(([, one]) => one.chart.lines?.length && one.chart.box).length === 8"
+        wait(window, ready)
+        assert set(window.script(f"return {cut}")) == {"diverged", "reward", "zeros", "low"}
+        assert window.script("return charts.get('lr').chart.box.y1") >= 0.1
+        assert window.console() == []
+
+
+@pytest.mark.slow
 def test_panels_are_chosen_combined_and_folded(window: Browser) -> None:
     """A panel with two metrics, hidden and first panels, and parts of many names that begin alike; a link keeps it."""
     names = [f"grad/layer{layer}/{part}" for layer in range(2) for part in ("a", "b", "c", "d", "e")]

@@ -184,6 +184,7 @@ export class Chart {
   middle() {
     const lines = this.visible().filter((line) => !line.low.length);
     const [from, to] = this.view || [-Infinity, Infinity];
+    /** @type {[number, number][]} */
     const ends = [];
     for (const line of lines) {
       let [low, high] = [Infinity, -Infinity];
@@ -199,7 +200,17 @@ export class Chart {
     /** @param {number[]} ends */
     const far = ([low, high]) => Math.max(high - centre, centre - low);
     const limit = FAR * sorted(ends.map(far));
-    const near = ends.filter((one) => far(one) <= limit);
+    const usual = ends.filter((one) => far(one) <= limit);
+    // Values over several powers of ten (learning rates) are none of it: a line is gone that leaps twice their span.
+    const power = (y) => (y > 0 ? Math.log10(y) : NaN);
+    const leaps = (y, all) => {
+      const [low, high] = [Math.min(...all.map(power)), Math.max(...all.map(power))];
+      return !(Math.max(power(y) - high, low - power(y)) <= 2 * (high - low)); // without a logarithm it does
+    };
+    const [lows, highs] = [usual.map((one) => one[0]), usual.map((one) => one[1])];
+    const outlying = ([low, high]) =>
+      (high - centre > limit && leaps(high, highs)) || (centre - low > limit && leaps(low, lows));
+    const near = ends.filter((one) => far(one) <= limit || !outlying(one));
     const gone = ends.length - near.length;
     if (!gone || gone > ends.length / 2 || !(limit > 0)) return null;
     return { gone, low: Math.min(...near.map(([low]) => low)), high: Math.max(...near.map(([, high]) => high)) };
@@ -287,7 +298,16 @@ export class Chart {
       this.tick(t, this.logY, y1 - y0),
     ]);
     const left = Math.max(52, ...rows.map(([, label]) => c.measureText(label).width + 7));
-    const box = (this.box = { left, right: width - 10, top: 8, bottom: height - 34, x0, x1, y0, y1 });
+    const box = (this.box = {
+      left,
+      right: width - 10,
+      top: 8,
+      bottom: height - 34,
+      x0,
+      x1,
+      y0,
+      y1,
+    });
     this.px = (x) => box.left + ((this.toX(x) - x0) / (x1 - x0)) * (box.right - box.left);
     this.py = (y) => box.bottom - ((this.toY(y) - y0) / (y1 - y0)) * (box.bottom - box.top);
     this.axes(c, box, rows, width);
