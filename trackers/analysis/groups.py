@@ -84,8 +84,8 @@ class Groupable(Protocol):
     """What says in which groups a run is. config: by flat name."""
 
     @property
-    def group(self) -> str:
-        """ "" for none."""
+    def group(self) -> str | None:
+        """None, or "", for none."""
 
     @property
     def tags(self) -> Sequence[str]:
