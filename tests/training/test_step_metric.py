@@ -75,3 +75,17 @@ def test_rewind_drops_what_lies_above_the_axis() -> None:
         run.log({"loss": step + 0.5, "at": step * 10})
     run.finish()
     assert steps(run)["loss"] == [(step * 10, float(step)) for step in range(6)] + [(60, 6.5), (70, 7.5)]
+
+
+def test_definition_that_matched_nothing_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """At the end, with the nearest name; W&B's dotted name of a nested value matches, also what was logged before."""
+    run = trackers.init("json", project="p", mode="offline", options={"TRACKER_RELAY": False})
+    for name in ("val/los", "a.b", "train/*", "late"):
+        run.define_metric(name, summary="min")
+    run.log({"val/loss": 1.0, "a": {"b": 2.0}, "train/x": 3.0})
+    run.log({"late": 1.0})
+    run.finish()
+    run.finish()
+    said = [line for line in capsys.readouterr().err.splitlines() if "define_metric" in line]
+    assert len(said) == 1
+    assert "nothing was logged as 'val/los', so it had no effect: did you mean 'val/loss'?" in said[0]
