@@ -44,6 +44,21 @@ def test_training_that_never_looks_is_named_with_what_ends_it(run: Run) -> None:
     run.finish()
 
 
+@pytest.mark.parametrize("words", [("stop", "--wait", "0"), ("edit", "--notes", "x")])
+def test_link_in_the_place_of_a_run_is_not_followed(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Nothing is written to where a link in a directory of runs leads: whoever can write there has laid it."""
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "streams").mkdir(parents=True)
+    (elsewhere / "run.json").write_text("{}")
+    link = tmp_path / "runs" / "p" / "linked"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    done = CliRunner().invoke(app, [words[0], str(link), *words[1:]])
+    assert done.exit_code == 1
+    assert "is a link to a directory, and only that one can be changed" in done.output.replace("\n", " ")
+    assert sorted(path.name for path in elsewhere.iterdir()) == ["run.json", "streams"]
+
+
 def test_training_that_looks_is_waited_for_and_told_of(run: Run) -> None:
     """Before its next look that is said; then that it stops; then how it ended."""
     assert not run.should_stop

@@ -567,6 +567,152 @@ url matrix|https://h/x;{n}={v}|m
 oauth redirect|http://127.0.0.1/cb?code=abc&client_secret={v}|m
 mailgun smtp|EMAIL_URL=smtp://ada:{v}@smtp.h:587|u
 git remote -v|origin\thttps://oauth2:{v}@gitlab.com/a/b.git (fetch)|t
+hydra structured print|  hub:\n    {n}: {v}\n    private: true|pm
+omegaconf toyaml nested|trainer:\n  logger:\n    _target_: x.Logger\n    {n}: {v}|pm
+lightning cli yaml|    init_args:\n      {n}: '{v}'|pm
+accelerate env dump|- `{N}`: {v}|pm
+transformers args repr|TrainingArguments(\n_n_gpu=1,\n{n}={v},\nhub_model_id=None,\n)|pm
+megatron args line|  {n} ........................................ {v}|pm
+nemo log|[NeMo I 2026-01-01 10:00:00 exp_manager:100] {n}: {v}|pm
+deepspeed json|{{"train_batch_size": 8, "nebula": {{"{n}": "{v}"}}}}|pm
+ray job submit|ray job submit --runtime-env-json '{{"env_vars": {{"{N}": "{v}"}}}}' -- python t.py|pm
+ray yaml|runtime_env:\n  env_vars:\n    {N}: "{v}"|pm
+torchx|torchx run -s slurm dist.ddp --env {N}={v},X=1|pm
+sbatch script export|export {N}="{v}" # do not share|pm
+sbatch wrap|sbatch --wrap="{N}={v} python t.py"|pm
+lsf|bsub -env "all, {N}={v}" python t.py|pm
+pbs|qsub -v {N}={v},B=2 job.sh|pm
+condor|environment = "{N}={v} B=2"|pm
+apptainer|apptainer run --env "{N}={v}" img.sif|pm
+enroot|enroot start --env {N}={v} img|pm
+docker compose env list quoted|      - "{N}={v}"|pm
+devcontainer|  "containerEnv": {{ "{N}": "{v}" }},|pm
+vscode launch|            "env": {{"{N}": "{v}"}},|pm
+pycharm runconfig|<env name="{N}" value="{v}" />|pm
+jupyter kernel json|"env": {{"{N}": "{v}", "PATH": "/bin"}}|pm
+ipython magic set_env|%set_env {N}={v}|pm
+colab userdata form|{N} = "{v}" #@param {{type:"string"}}|pm
+streamlit secrets|[connections.db]\n{n} = "{v}"|pm
+gradio env|os.environ["{N}"]="{v}";import gradio|pm
+fastapi settings env|APP__{N}={v}|pm
+pydantic error|  Input should be valid [type=x, input_value={{'{n}': '{v}'}}, input_type=dict]|pm
+click echo|Using {n}: {v}|pm
+argparse error|usage: t.py [-h]\nt.py: error: unrecognized arguments: --{k}={v}|pm
+sys argv print|sys.argv = ['t.py', '--{k}', '{v}', '--lr', '1']|pm
+wandb config print|{{'lr': {{'value': 0.1}}, '{n}': {{'value': '{v}', 'desc': None}}}}|pm
+wandb settings|wandb.init(settings=wandb.Settings(api_key="{v}"))|t
+mlflow params|Param(key='{n}', value='{v}')|pm
+mlflow log_param|mlflow.log_param("{n}", "{v}")|pm
+mlflow yaml tag|key: {n}\nvalue: {v}|pm
+tensorboard text|hparams/{n}: {v}|pm
+git diff yaml|-      {n}: {v}|pm
+git diff env|-{N}={v}\n+{N}=|pm
+git diff json|+    "{n}": "{v}",|pm
+git diff python|+os.environ["{N}"] = "{v}"|pm
+git config|git config --global hub.{c} {v}|pm
+pre commit json|{{"hooks": [{{"id": "x", "{n}": "{v}"}}]}}|pm
+traceback call|  File "t.py", line 3, in main\n    connect({n}="{v}")|pm
+traceback error|KeyError: 'x' while reading {{'{n}': '{v}'}}|pm
+requests repr|PreparedRequest headers={{'X-Api-Key': '{v}', 'Accept': '*/*'}}|m
+http 401 body|{{"error": "bad credentials", "{n}": "{v}"}}|pm
+curl verbose|> X-Auth-Token: {v}|m
+curl verbose auth|> Authorization: Basic {b}|b
+boto debug|DEBUG botocore: 'aws_secret_access_key': '{v}'|m
+s3 config block|s3 =\n  {n} = {v}|pm
+s3fs passwd|s3fs b /m -o passwd_file=/x -o {n}={v}|m
+gcsfuse|GOOGLE_KEY={v} gcsfuse b /m|m
+azcopy|azcopy copy "https://a.blob.core.windows.net/c?sv=2022&sig={v}" .|t
+snowflake url|snowflake://ada:{v}@acct/db|u
+redis url|REDIS_URL=rediss://default:{v}@h:6380/0|u
+clickhouse url|clickhouse+http://ada:{v}@h:8123/x|u
+neo4j|GraphDatabase.driver("bolt://h", auth=("neo4j", "{v}"))|p
+elastic client|Elasticsearch("https://h", basic_auth=("elastic", "{v}"))|p
+pymongo|MongoClient("h", username="ada", password="{v}")|p
+psycopg kwargs|psycopg.connect(host="h", user="ada", password="{v}")|p
+mysql connector|mysql.connector.connect(user='ada', passwd='{v}', host='h')|p
+paramiko env|client.connect("h", 22, "ada", "{v}")|p
+fabric|Connection("h", connect_kwargs={{"password": "{v}"}})|p
+smtplib|s.login("ada@h", "{v}")|p
+imaplib|m.login('ada', '{v}')|p
+slack app toml|[slack]\nsigning = {{ {n} = "{v}" }}|pm
+telegram notifier|TelegramNotifier({n}="{v}", chat_id=1)|pm
+pushover yaml|pushover:\n  user: u\n  {n}: {v}|pm
+prometheus basic|basic_auth:\n  username: ada\n  password: {v}|p
+grafana ini|admin_password = {v}|p
+nginx conf header|proxy_set_header X-Api-Key "{v}";|m
+traefik label|- "traefik.http.middlewares.x.headers.customrequestheaders.X-Token={v}"|m
+caddy|header_up X-Api-Key {v}|m
+haproxy|stats auth ada:{v}|p
+supervisord http|[unix_http_server]\nusername=ada\npassword={v}|p
+systemd dropin|[Service]\nEnvironment={N}={v}|pm
+environment d|{N}='{v}'|pm
+pam env|{N} DEFAULT={v}|pm
+launchd|<key>{N}</key><string>{v}</string>|pm
+windows reg|[HKEY_CURRENT_USER\\Environment]\n"{N}"="{v}"|pm
+powershell setx|setx {N} {v} /M|pm
+ansible vars file|---\n{n}: "{v}"\nport: 1|pm
+ansible set_fact|    - set_fact: {n}="{v}"|pm
+terraform output|{n} = "{v}"|pm
+terraform plan diff|      ~ {n} = "{v}" -> (known after apply)|pm
+cdk context|cdk deploy -c {n}={v}|pm
+helm values|config:\n  secrets:\n    {c}: {v}|pm
+kustomize literal|secretGenerator:\n- literals:\n  - {n}={v}|pm
+kubectl get json|{{"data":{{"{n}":"{b}"}}}}|b
+argo parameter|      - name: {n}\n        value: "{v}"|pm
+github workflow env|        env:\n          {N}: "{v}"|pm
+gitlab variables|variables:\n  {N}: "{v}"|pm
+circleci|          {N}: {v}|pm
+jenkins|environment {{ {N} = '{v}' }}|pm
+travis|env:\n  global:\n    - {N}={v}|pm
+makefile export|export {N} := {v}|pm
+justfile|{n} := "{v}"|pm
+dotenv export quoted|export {N}='{v}'|pm
+direnv|dotenv_if_exists; export {N}={v}|pm
+asdf toml env|[env]\n{N} = "{v}"|pm
+cargo config|[registries.x]\ntoken = "{v}"|t
+pypirc|[pypi]\nusername = __token__\npassword = {v}|t
+condarc|channel_alias: https://ada:{v}@h/conda|u
+netrc spaces|machine h\n\tlogin ada\n\tpassword {v}|p
+aws config process|aws_session_token={v}|m
+kaggle env|KAGGLE_KEY={v} kaggle datasets list|t
+modelscope|modelscope login --token {v}|t
+ngc config|apikey = {v}|m
+dvc config|['remote "s"']\n    password = {v}|p
+lakefs|credentials:\n  access_key_id: x\n  secret_access_key: {v}|m
+polyaxon|polyaxon login --token={v}|t
+neptune ini|api_token={v}|m
+note plain|pw {v}|p
+note colon caps|PASSWORD: {v}|p
+note user pass lines|user: ada\npass: {v}|p
+note dash|wifi password - {v}|p
+note arrow|{w} => {v}|pm
+note bracket|[{w}] {v}|m
+note quoted|{w}: "{v}"|pm
+note is now|{w} is now {v}|pm
+note changed to|the {w} was changed to {v}|pm
+note with|connect with {w} {v} on port 5432|m
+markdown table three|¦ staging ¦ {n} ¦ {v} ¦|pm
+markdown code fence|```\n{N}={v}\n```|pm
+rst literal|``{N}={v}``|pm
+html comment|<!-- {n}={v} -->|pm
+csv with header|host,{n}\ndb,{v}|m
+tsv header|host\t{n}\ndb\t{v}|m
+json lines|{{"ts": 1, "cfg": {{"{c}": "{v}"}}}}|pm
+json escaped in log|INFO payload="{{\"{n}\": \"{v}\"}}"|pm
+msgpack repr|b'{n}': b'{v}'|pm
+namedtuple repr|Creds(user='ada', {n}='{v}')|pm
+go printf|{{Host:db {C}:{v} Port:1}}|pm
+go json tag|{C}: "{v}", // prod|pm
+rust debug|Config {{ host: "db", {n}: "{v}" }}|pm
+java tostring|Config{{host='db', {c}='{v}'}}|pm
+scala case|Config(db,{c} = "{v}")|pm
+ruby hash|{{:host=>"db", :{n}=>"{v}"}}|pm
+php dump|["{n}"]=> string(8) "{v}"|pm
+js console|{{ host: 'db', {c}: '{v}' }}|pm
+perl hash|{n} => "{v}",|pm
+url query long|https://h/x?region=eu&{n}={v}&v=1|m
+websocket|wss://h/ws?token={v}|t
+grpc meta|("x-api-key", "{v}")|m
 """
 
 

@@ -272,6 +272,7 @@ def _check(after: Attributes) -> Attributes:
 def need_editable(run: RunDirectory, *, what: str = "edited") -> None:
     """Raise a UsageError where a run can't be changed from here: it is packed, a store's copy, or somebody else's."""
     run.need_regular()
+    run.need_own_directory()
     run.need_restored()
     if any((folder / addresses.COPY_MARKER).is_file() for folder in run.path.resolve().parents[:2]):
         raise UsageError(f"{run.path} is a copy of a store's run, and can't be {what}: do that where it was written")

@@ -42,8 +42,9 @@ def ask(
             is the directory in which the run trains.
 
     Raises:
-        UsageError: the run has ended, or it can't be asked.
+        UsageError: the run has ended, or it can't be asked; its directory is a link.
     """
+    run.need_own_directory()
     status = observe(run)
     if status.name != "running":
         raise UsageError(f"run {run.quoted} isn't running (it {_ended(status.name)}): nobody is there to ask")

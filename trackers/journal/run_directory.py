@@ -218,6 +218,11 @@ class RunDirectory:
                     what = kinds.get(stat.S_IFMT(mode), "a pipe or a device")
                     raise UsageError(f"{entry.path} is {what}, and no process can use it: remove it, then again")
 
+    def need_own_directory(self) -> None:
+        """Raise UsageError if a link lies in its place: who changes a run changes nothing elsewhere."""
+        if self.path.is_symlink():
+            raise UsageError(f"{self.path} is a link to a directory, and only that one can be changed: name it instead")
+
     def need_restored(self) -> None:
         """Raise UsageError if the run is archived: who writes to it needs its files as they were."""
         if self.archived():

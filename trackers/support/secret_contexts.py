@@ -244,7 +244,9 @@ def _of_sentence(match: re.Match[str]) -> bool:
     """Your API key: value."""
     value, verb = match["value"].rstrip(".,;:!?)*_'\"`}"), match["verb"].strip()
     name = "_".join(match["what"].lower().split())
-    if not is_secret(name, value) or value.lower() in _SENTENCE or is_code(value) or is_template(value):
+    if not is_secret(name, value) or value.lower() in _SENTENCE or is_template(value):
+        return False
+    if is_code(value) and not (value[0] in "^*!" and is_shaped(value)):
         return False
     if is_attribute(name, value, said=False) or _is_type(name, value) or _ARGUMENT.match(value):
         return False
@@ -294,7 +296,7 @@ def columns(line: str) -> Columns | None:
     for separator in ("|", "\t", ",", ";"):
         cells = tuple(cell.strip(" \t\"'`*") for cell in line.strip().strip("|").split(separator, 60))
         if 1 < len(cells) < 60 and all(map(_HEAD.fullmatch, cells)):
-            return Columns(separator, cells) if any(meaning(cell) >= Secrecy.SECRET for cell in cells) else None
+            return Columns(separator, cells) if any(meaning(cell) >= Secrecy.PERHAPS for cell in cells) else None
     return None
 
 
@@ -314,7 +316,7 @@ def in_columns(line: str, table: Columns) -> str | None:
         return None
     for place, (cell, name) in enumerate(zip(cells, names, strict=True)):
         value = cell.strip(" \t\"'`*")
-        if meaning(name) < Secrecy.SECRET or (OF_TOKENS.fullmatch(name) and not looks_made(value)):
+        if meaning(name) < Secrecy.PERHAPS or (OF_TOKENS.fullmatch(name) and not looks_made(value)):
             continue
         if any(map(str.isalnum, value)) and value[0] != "(" and is_secret(name, value):
             cells[place] = cell.replace(value, MASK, 1)
@@ -500,8 +502,9 @@ def _is_phrase(name: str, value: str) -> bool:
 
 
 _SAID = (
-    r"[a-z]{2,20}[ _\-]key|api[ _\-]?key|(?:client|app|api|shared|webhook) secret|(?:seed|recovery) phrase|"
-    r"(?:recovery|backup) code|pass ?(?:word|phrase|code)|passwd|pwd|pw|secret|(?:access |auth |bearer |api )?token|"
+    r"(?:secret[ _\-])?[a-z]{2,20}[ _\-]key|api[ _\-]?key|(?:client|app|api|shared|webhook) secret|"
+    r"(?:seed|recovery) phrase|(?:recovery|backup) code|pass ?(?:word|phrase|code)|passwd|pwd|pw|secret|"
+    r"(?:access |auth |bearer |api )?token|"
     r"credentials?|bearer|mot de passe|contrase\u00f1a|passwort|kennwort|wachtwoord|senha"
 )
 _FRAGMENTS = {
@@ -533,7 +536,8 @@ CONTEXTS = (
     # name = "value", "name": "value", name == "value", name = Secret("value"), in whatever language.
     Context(("=", ":"), _in(
         r"""(?<![\w.])(?<!\w-)-{0,2}\\?["'`]?~NAME~\\?["'`]?\]?(?:\[\d{0,6}\])?\s{0,8}""",
-        r"""(?::\s{0,8}(?P<type>[\w\[\]. |,]{0,60})|[ ]As[ ]\w{1,20}\s{0,8})?(?:=>|:=|[=!]==?|[?+]?=|:)\s{0,8}""",
+        r"""(?::\s{0,8}(?P<type>[\w\[\]. |,]{0,60})|[ ]As[ ]\w{1,20}\s{0,8})?""",
+        r"(?:=>|:=|[=!]==?|[?+]?=|:)\s{0,8}(?:string\(\d{1,6}\)[ ])?",
         r"(?:(?:(?:SecretStr|Secret|Field|str|bytes|String|Some|Literal|Password)?\(\s{0,100}(?:default=)?)",
         r"|[\w.]{1,60}\(\s{0,100}default(?:_factory=lambda:\s?|=))?~QUOTED~",
     ), _of_assignment),
@@ -585,11 +589,11 @@ CONTEXTS = (
         r"""~NAME~=(?P<value>[^\s"'`;,&()\[\]{}<>|]{1,4000})""",
     ), _of_shell),
     # ENV NAME value, pip config set name value
-    Context(("env ", "arg ", "set", "put ", "add ", "modify", "define", "create"), _in(
+    Context(("env ", "arg ", "set", "put ", "add ", "modify", "define", "create", "git config"), _in(
         r"(?:~BEGIN~(?:ENV|ARG|%env|setenv|SetEnv|set[ ]-[gxU]{1,3}|#[ ]?define)|\bsetx",
         r"|(?:\b(?:config|configure|conda|npm|pip|secrets?|kaggle|remote|kv|etcdctl|redis-cli|CONFIG)[ ]|[ ]--)",
-        r"(?:set|SET|put|add|modify|config[ ]set|config[ ]--set))",
-        r"(?:[ ]-{1,2}[a-z]{1,20})?(?:[ ](?=[a-z]{1,20}[ ])\S{1,20})?",
+        r"(?:set|SET|put|add|modify|config[ ]set|config[ ]--set)|\bgit[ ]config(?=[ ]))",
+        r"(?:[ ]-{1,2}[a-z]{1,20}){0,2}(?:[ ](?=[a-z]{1,20}[ ])\S{1,20})?",
         r"""[ \t]{1,8}(?:\S{0,200}[:/])?["']?~NAME~["']?[ \t]{1,8}["']?(?P<value>[^\s"'=\-][^\s"']{0,4000})""",
     ), _by_name),
     # spark.hadoop.fs.account.key value
@@ -630,8 +634,8 @@ CONTEXTS = (
         r"""~PHRASE~[ \t]{0,8}(?P<sign>[=!]==?|>{1,2}|->|(?i:to|into)[ ]|--?n(?:ame)?[ =])[ \t]{0,8}["']?~NAME~""",
     ), _of_compared),
     # Login: user / value, credentials are user:value
-    Context(("login", "cred", "account", "pw", "pass"), _in(
-        r"(?:\b(?:login|credentials?|creds|account)(?:[ ](?:is|are)|[ ]?[:=])[ ]{1,3}",
+    Context(("login", "cred", "account", "pw", "pass", "stats auth"), _in(
+        r"(?:\b(?:login|credentials?|creds|account|stats[ ]auth)(?:[ ](?:is|are)|[ ]?[:=]|(?<=auth))[ ]{1,3}",
         r"|\b(?:id|user(?:name)?|login)[ ]?[/(][ ]?(?:pw|pwd|pass(?:word)?)\)?(?:[ ](?:is|are)|[ ]?[:=(])?[ ]{0,3})",
         r"[\w.\-@]{1,60}(?:[ ]?/[ ]?|[:(,])",
         r"""(?P<value>[^\s"'`<>()\[\]{},/]{6,200})(?=[\s"'`.,)]|$)""",
@@ -642,14 +646,15 @@ CONTEXTS = (
         r"(?<![\w.\-/$])(?P<before>(?:[a-z]{1,20}[ ]){0,2}?)(?P<what>~SAID~)(?![\w/\-])[*`]{0,3}",
         r"(?P<whose>[ ](?:for|of)[ ][^\n:=]{1,60}?(?=[ ]{0,3}[:=]|[ ]is[ ]|[ ]\S{12}))?",
         r"(?:[ ](?:provided|given|used|received|found|created)(?=:))?",
-        r"(?P<verb>[ ]{0,3}[:=]|[ ](?:is|was|to|ist|lautet|es|est|\u00e8|\u00e9)[ ]?:?|[ ](?:[-=]?>|\u2192|-)|)",
+        r"(?P<verb>[ ]{0,3}[:=]|[ ](?:is|was|to|ist|lautet|es|est|\u00e8|\u00e9)",
+        r"(?:[ ]now|[ ](?:re)?set[ ]to|[ ]changed[ ]to)?[ ]?:?|[ ](?:[-=]?>|\u2192|-)|)",
         r"\*{0,2}[ \t]{1,8}\*{0,2}",
         r"""(?P<quote>[`"']?)(?P<value>(?<=[`"'])[^\n"'`]{1,400}|[^\s"'`<]{3,400})(?P=quote)""",
         flags=re.IGNORECASE,
     ), _of_sentence),
     # auth=("user", "value"), HTTPBasicAuth("user", "value"), smtp.login("user", "value")
     Context(("auth", "login", "credential"), _in(
-        r"(?:\bauth\s?[=:]\s?|BasicAuth|DigestAuth|ProxyAuth|Credentials?|\.login)[(\[]\s{0,8}",
+        r"(?:\b(?:basic_|http_)?auth\s?[=:]\s?|BasicAuth|DigestAuth|ProxyAuth|Credentials?|\.login)[(\[]\s{0,8}",
         r"""(?:[a-zA-Z]?["'][^"'\n]{0,200}["']|[\w.\[\]]{1,80})\s{0,8},\s{0,8}~QUOTED~(?=\s{0,8}[,)\]])""",
     ), _always),
     Context(("<<<",), _in(r"~NAME~[ ]?<<<[ ]?~WORD~"), _by_name),
@@ -657,8 +662,9 @@ CONTEXTS = (
     Context(("<<<",), _in(
         r"(?:login|token|password|passwd|secret)\b[^\n]{0,200}?<<<[ ]?~WORD~",
     ), _always),
-    Context(("fernet(", "hmac.new(", "session(", "getconnection(", "directoryentry(", "client("), _in(
+    Context(("fernet(", "hmac.new(", "session(", "getconnection(", "directoryentry(", "client(", ".connect("), _in(
         r"""(?:\b(?:Fernet|hmac\.new)\([ \t]{0,8}b?|(?:getConnection|DirectoryEntry)\((?:[^,()\n]{1,200},\s{0,4}){2}""",
+        r"""|\.connect\(["'][^"'\n]{1,200}["'],\s?\d{1,5},\s?["'][^"'\n]{1,100}["'],\s?""",
         r"""|\bClient\(["']AC\w{0,32}["'],[ ]?""",
         r"""|\b(?:boto3|aioboto3|session)\.Session\([ ]?["'][^"'\n]{1,40}["'],[ ]?)~QUOTED~""",
     ), _always),
@@ -732,7 +738,7 @@ BESIDE = (
         r"""[ =](?P<quote>["']?)(?P<value>(?<=["'])[^\n"']{1,4000}|[^\s"'\-][^\s"']{2,4000})(?P=quote)""",
     ), _of_other),
     Context(("",), _in(
-        r"""~BARE~\\?(?:["'`\])*}>]|&quot;){0,4}(?:\[\d{0,6}\])?""",
+        r"""~BARE~(?:[ ]DEFAULT(?==))?\\?(?:["'`\])*}>]|&quot;){0,4}(?:\[\d{0,6}\])?""",
         r"""(?:[ ]?\([^()\n]{1,40}\)(?=[ ]?[:=])|[ ]?\{[^{}\n]{0,40}\}(?=[ ]?=)""",
         r"""|[ ](?:for|of)[ ][^\n:="'`]{1,40}(?=:))?""",
         r"(?P<words>(?:[ ][a-z]{2,12}){1,3}(?=[ ]?:[ ]))?",
@@ -806,7 +812,7 @@ QUERY = Context(("=",), _in(
 COMMANDS = (
     "login", "echo ", "printf ", "identified", "securestring", "pass:", "sqlplus", "oracle", ".init(", ".experiment(",
     ".api(", "fernet(", "hmac.new(", "session(", "<<<", ":543", ":6432:", "getconnection(", "directoryentry(",
-    "client(", "htpasswd", "mot de passe", *PROGRAMS,
+    "client(", ".connect(", "htpasswd", "mot de passe", *PROGRAMS,
 )  # fmt: skip
 """What tells of a secret without a name, in small letters."""
 
@@ -821,7 +827,7 @@ _NAME_OF_NEXT = re.compile(
 
 def names_next(line: str) -> str:
     """The line, if it ends with a name whose value may be in the next one; else nothing."""
-    if line.rstrip()[-1:] not in tuple(":|>-+,\"'{") and "name" not in line.lower():
+    if line.rstrip()[-1:] not in tuple(":|>-+,\"'{") and not any(word in line.lower() for word in ("name", "key")):
         return ""
     found = _NAME_OF_NEXT.search(line[-200:])
     name = next(filter(None, found.groups()), "") if found is not None else ""

@@ -76,7 +76,9 @@ _VENDORS = word_set(
     "plaid coinbase binance okta auth0 fastly vultr railway nuget rubygems snowflake labelbox google alchemy infura "
     "etherscan dropbox figma asana zendesk intercom hubspot typeform contentful sanity firecrawl apify helicone "
     "braintrust portkey litellm cerebras sambanova dashscope zhipu moonshot minimax baidu tencent alibaba aliyun oss "
-    "cos minio s3 r2 b2 backblaze wasabi"
+    "cos minio s3 r2 b2 backblaze wasabi dagshub coreweave logtail lepton nebius crusoe tigris scw scaleway mosaicml "
+    "lakefs ovh exoscale civo paperspace baseten cerebrium deepinfra novita hyperstack polyaxon determined skypilot "
+    "modelscope"
 )
 _STORES = word_set(
     "s3 oss cos minio r2 b2 redis upstash consul jira kube k8s docker mlflow trackio mongodb artifactory nexus jfrog "

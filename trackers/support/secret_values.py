@@ -119,7 +119,8 @@ def _fits(name: str, value: str, says: Secrecy) -> bool:
     if says is Secrecy.PERHAPS and words[-2:] == ["license", "key"]:
         return not _LICENSES.fullmatch(value)
     if says is Secrecy.PERHAPS:
-        return "://" in value or (":" in value and last == "auth") or looks_made(value)
+        made = looks_made(value) or (value.isdigit() and len(value) > 7)
+        return made or "://" in value or (":" in value and last == "auth")
     return looks_random(value)
 
 
