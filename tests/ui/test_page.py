@@ -355,6 +355,22 @@ def test_lines_over_powers_of_ten_are_all_there(window: Browser) -> None:
 
 
 @pytest.mark.slow
+def test_button_says_how_many_of_many_runs_it_ticks(window: Browser) -> None:
+    """One click ticks at most a hundred, and its name says so where more fit; with fewer it ticks all."""
+    for number in range(101):
+        write_run(f"r{number}", [(0, 0, {"loss": 1.0})], config={"odd": number % 2})
+    button = "document.querySelector('button.all')"
+    ticked = "new URLSearchParams(location.hash.slice(1)).get('sel')?.split(',').length"
+    with site(runs=101) as found:
+        for where, name, count in (("", "tick first 100", 100), ("&q=odd%3D1", "tick all", 50)):
+            visit(window, found, f"#tab=runs{where}")
+            wait(window, f"{button}?.textContent === '{name}' && document.querySelector('tbody tr')")
+            window.script(f"{button}.click()")
+            assert wait(window, ticked) == count
+        assert window.console() == []
+
+
+@pytest.mark.slow
 def test_panels_are_chosen_combined_and_folded(window: Browser) -> None:
     """A panel with two metrics, hidden and first panels, and parts of many names that begin alike; a link keeps it."""
     names = [f"grad/layer{layer}/{part}" for layer in range(2) for part in ("a", "b", "c", "d", "e")]

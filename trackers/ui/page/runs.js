@@ -6,6 +6,7 @@ import { age, at, cell, checks, choice, column, fill, link, main, search, text }
 import { choose, chosen, colour, style, toggle } from "./selection.js";
 import { go, listed, state, versions } from "./state.js";
 
+const TICKED = 100; // runs that one click ticks
 export function runsView() {
   const bar = element("div", main, null, "bar");
   search(bar, "search: words, status:running, lr>0.01, -tag", state.q, (q) => {
@@ -32,10 +33,10 @@ export function runsView() {
   );
   let keys = [];
   for (const [label, title, sel] of /** @type {[string, string, () => string][]} */ ([
-    ["tick all", "show the first 100 of these runs in charts", () => keys.slice(0, 100).join(",")],
+    ["tick all", `show these runs, at most ${TICKED}, in charts`, () => keys.slice(0, TICKED).join(",")],
     ["newest", "show the newest ten that fit in charts, also those that come", () => ""],
   ])) {
-    const button = element("button", bar, label);
+    const button = element("button", bar, label, label === "tick all" ? "all" : "");
     button.type = "button";
     button.title = title;
     button.addEventListener("click", () => {
@@ -81,6 +82,7 @@ export function runsView() {
     versions.table = found.version;
     total = found.total;
     keys = found.rows.map((row) => row.key);
+    bar.querySelector("button.all").textContent = found.total > TICKED ? `tick first ${TICKED}` : "tick all";
     if (!state.sel) await choose(fresh);
     usual = found.usual;
     const columns = state.col.length ? state.col : usual;
