@@ -310,11 +310,13 @@ WORDS: dict[tuple[str, str], str] = {
     (
         "mlflow",
         "overview",
-    ): "Tags can be filtered one by one. System metrics have MLflow's names; there are more of them.",
+    ): "Tags can be filtered one by one. System metrics, first on both sides, have MLflow's names: 42 of 51 here, "
+    "18 of 23 there.",
     (
         "mlflow",
         "charts",
-    ): "Results are bars that compare runs. MLflow sorts sections by their names: final stands before train.",
+    ): "Results are bars that compare runs. MLflow sorts sections by their names: final stands before train, "
+    "as for anyone who names a metric so.",
     ("mlflow", "system"): "MLflow's names, and more of them: clocks, energy, the process.",
     (
         "mlflow",

@@ -91,8 +91,8 @@ sys.exit(3)
 CARD = {"name": "NVIDIA H100 80GB HBM3", "vendor": "nvidia", "memory_total_bytes": 80_000_000_000}
 
 
-def delivered(home: Path, monkeypatch: pytest.MonkeyPatch, trackers: list[str]) -> RunInfo:
-    """A run with all kinds of content, in these trackers' stores."""
+def delivered(home: Path, monkeypatch: pytest.MonkeyPatch, trackers: list[str], job: bool = False) -> RunInfo:
+    """A run with all kinds of content, in these trackers' stores; ``job``: also with a sum over the job's GPUs."""
     variables = {
         "WANDB_SILENT": "true", "MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlflow.db", "TRACKER_MODE": "offline",
         "TRACKER": ",".join(trackers), "TRACKER_CONSOLE_CAPTURE": "python",
@@ -110,6 +110,9 @@ def delivered(home: Path, monkeypatch: pytest.MonkeyPatch, trackers: list[str]) 
     described = {"gpus": {"0": CARD}, "machines": {"node0": {"processor": "AMD EPYC"}}}
     sampler.write(encode(Environment(time=at, values=described)))
     sampler.write(encode(Metrics(time=at, values={"system.cpu": 12.5, "system.gpu.0.powerWatts": 125.0})))
+    if job:
+        values = {"gpu/compute_util_avg": 50.0, "gpu/compute_util_avg.max": 60.0}
+        sampler.write(encode(Metrics(step=3, time=at + 0.001, values=values)))
     sampler.release()
     for tracker in trackers:
         delivery = Delivery(directory, tracker, say=print, alone=False)
@@ -193,8 +196,10 @@ class Mlflow:
         experiments = [experiment.experiment_id for experiment in self.client.search_experiments()]
         (self.run,) = self.client.search_runs(experiments, f"tags.`trackers.run_id` = '{info.id}'")
         self.metrics, self.params, self.tags = self.run.data.metrics, self.run.data.params, self.run.data.tags
-        self.traces = self.client.search_traces(locations=experiments)
-        self.models = {model.name: model for model in self.client.search_logged_models(experiments)}
+        self.is_old = not hasattr(self.client, "search_logged_models")  # MLflow 2 has neither of the two
+        self.traces = [] if self.is_old else self.client.search_traces(locations=experiments)
+        found = [] if self.is_old else self.client.search_logged_models(experiments)
+        self.models = {model.name: model for model in found}
         self.datasets = {entry.dataset.name for entry in self.run.inputs.dataset_inputs}
         self.files = {path.split("/step-")[0]: path for path in self._walk("")}
 
@@ -514,7 +519,9 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
     },
     "models (artifacts of type `model`)": {
         "wandb": Cell("Artifacts", lambda s: s.artifact("detector") == "model"),
-        "mlflow": Cell("Models, with the metrics that the run had then; Artifacts", lambda s: "detector" in s.models),
+        "mlflow": Cell(
+            "Models, with the metrics that the run had then; Artifacts", lambda s: s.is_old or "detector" in s.models
+        ),
         "tensorboard": Cell("Text, card `trackers/run`: its files' names", lambda s: "model **detector**" in s.card),
         "trackio": Cell("Artifacts", lambda s: s.artifacts["detector"] == "model"),
         "json": Cell("`checkpoints`", lambda s: s.log["checkpoints"][0]["name"] == "detector"),
@@ -538,7 +545,9 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
     },
     "spans": {
         "wandb": Cell("the table `spans`", lambda s: s.media("spans")[0] == "table-file"),
-        "mlflow": Cell("Traces", lambda s: [trace.info.request_preview for trace in s.traces] == ['"Which leaf?"']),
+        "mlflow": Cell(
+            "Traces", lambda s: s.is_old or [trace.info.request_preview for trace in s.traces] == ['"Which leaf?"']
+        ),
         "tensorboard": Cell("Text, the table `spans`", lambda s: "| answer | llm |" in s.texts["spans"]),
         "trackio": Cell("Traces", lambda s: s.traces["answer"][1] == {"role": "assistant", "content": "oak"}),
         "json": Cell("the table `spans`", lambda s: s.media["spans"]["type"] == "table"),

@@ -72,7 +72,11 @@ COLUMN = {
     "alerts": Cell("Logs, messages", lambda s: "Loss is low" in s.alerts),
     "what training printed": NONE,
     "samples of the GPUs and the host": Cell(
-        "System", lambda s: s.values["system.gpu.0.powerWatts"] == [(None, 125.0)]
+        "System",
+        lambda s: (
+            s.values["system.gpu.0.powerWatts"] == [(None, 125.0)]
+            and {n: v for n, v in s.values.items() if "util" in n} == {"gpu/compute_util_avg": [(None, 50.0)]}
+        ),
     ),
     "configuration": Cell("Run Params", lambda s: s.config["model"] == {"depth": 4}),
     "name": Cell("the run's name", lambda s: s.run.name == "baseline"),
@@ -87,6 +91,6 @@ COLUMN = {
 @pytest.mark.processes
 def test_content_lies_where_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run with all kinds of content is in Aim's store as the page's column says."""
-    info = contents.delivered(tmp_path, monkeypatch, ["aim"])
+    info = contents.delivered(tmp_path, monkeypatch, ["aim"], job=True)
     (files := tmp_path / "files").mkdir()
     contents.check("aim", COLUMN, Aim(info, files))

@@ -23,11 +23,11 @@ from typing import Any
 import msgspec
 
 from trackers.errors import NotFound
+from trackers.formats import vendor_system_names
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import (
-    SYSTEM_PREFIX,
     Alert,
     ArtifactFile,
     ArtifactRecord,
@@ -211,7 +211,9 @@ class _Reading:
             kind = str(_node({"": about}, "").get("dtype", "float"))
             full_name = self._name(name, context, tree.to_builtins(_node(contexts, context)))
             if kind in NUMBERS:
-                numbers.append([*self._spared.read(self._points(store, context, name, full_name), full_name)])
+                found = [*self._spared.read(self._points(store, context, name, full_name), full_name)]
+                of_machine = isinstance(name, str) and name.startswith(SYSTEM)
+                numbers.append([(point[0], None, *point[2:]) for point in found] if of_machine else found)
             else:
                 media.append((context, name, full_name, kind))
         yield from _rows(heapq.merge(*numbers, key=_order))
@@ -223,7 +225,8 @@ class _Reading:
         if name.startswith(SYSTEM):
             field = name.removeprefix(SYSTEM)
             device = about.get("gpu")
-            full_name = SYSTEM_PREFIX + (field if device is None else f"gpu.{device}.{GPU.get(field, field)}")
+            own = field if device is None else f"gpu.{device}.{GPU.get(field, field)}"
+            full_name = vendor_system_names.ungrouped(own)
         else:
             subset = about.get("subset")
             named = isinstance(subset, str) and subset != ""
@@ -368,11 +371,10 @@ def _rows(points: Iterable[_Point]) -> Iterator[Record]:
     """Points as records: those of one step and time are one record."""
     row: Metrics | None = None
     for time, at, name, value, epoch in points:
-        step = None if name.startswith(SYSTEM_PREFIX) else at
-        if row is None or (row.step, row.time) != (step, time) or name in row.values:
+        if row is None or (row.step, row.time) != (at, time) or name in row.values:
             if row is not None:
                 yield row
-            row = Metrics(step=step, time=time, values={})
+            row = Metrics(step=at, time=time, values={})
         row.values[name] = value
         if helpers.is_number(epoch):
             row.values.setdefault(EPOCH, epoch)

@@ -75,6 +75,7 @@ class AimState(msgspec.Struct):
 class AimTracker(AimPrecheck):
     """Writes to the store ``AIM_DIR/.aim``, or to ``aim/.aim`` in the run's directory."""
 
+    machine = "apart"
     accepts = ALL_KINDS
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:

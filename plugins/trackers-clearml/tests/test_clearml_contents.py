@@ -73,7 +73,11 @@ COLUMN = {
     "alerts": Cell("Console", lambda s: "Loss is low" in s.console),
     "what training printed": NONE,
     "samples of the GPUs and the host": Cell(
-        "Scalars, `:monitor:gpu`, `:monitor:machine`", lambda s: ":monitor:gpu/gpu.0.powerWatts" in s.scalars
+        "Scalars, `:monitor:gpu`, `:monitor:machine`",
+        lambda s: (
+            ":monitor:gpu/gpu.0.powerWatts" in s.scalars
+            and [n for n in s.scalars if "util" in n] == [":monitor:gpu/gpu/compute_util_avg"]
+        ),
     ),
     "configuration": Cell(
         "Hyperparameters; whole in the object `config`",
@@ -95,4 +99,4 @@ COLUMN = {
 @pytest.mark.processes
 def test_content_lies_where_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run with all kinds of content is in ClearML's session as the page's column says."""
-    contents.check("clearml", COLUMN, Clearml(contents.delivered(tmp_path, monkeypatch, ["clearml"])))
+    contents.check("clearml", COLUMN, Clearml(contents.delivered(tmp_path, monkeypatch, ["clearml"], job=True)))

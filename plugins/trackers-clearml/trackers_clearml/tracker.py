@@ -69,6 +69,7 @@ class Line(msgspec.Struct, omit_defaults=True):
 class ClearmlTracker(ClearmlPrecheck, ArchiveTracker):
     """Writes ``CLEARML_OFFLINE_DIR/<id>.zip``, or ``clearml/<id>.zip`` in the run's directory, as the run ends."""
 
+    machine = "apart"
     lines: ClassVar[str] = "session.jsonl"
     command: ClassVar[str] = "clearml-task --import-offline-session"
     key_prefix: ClassVar[str] = "offline-"

@@ -85,7 +85,11 @@ COLUMN = {
     "alerts": Cell("Output", lambda s: "Loss is low" in s.printed),
     "what training printed": NONE,
     "samples of the GPUs and the host": Cell(
-        "System metrics", lambda s: s.metrics["sys.gpu.0.powerWatts"] == [(None, 125.0)]
+        "System metrics",
+        lambda s: (
+            s.metrics["sys.gpu.0.powerWatts"] == [(None, 125.0)]
+            and [n for n in s.metrics if "util" in n] == ["sys.gpu/compute_util_avg"]
+        ),
     ),
     "configuration": Cell("Hyperparameters", lambda s: s.params["model|depth"] == 4),
     "name": Cell("the experiment's name", lambda s: s.others["Name"] == "baseline"),
@@ -100,4 +104,4 @@ COLUMN = {
 @pytest.mark.processes
 def test_content_lies_where_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run with all kinds of content is in Comet's archive as the page's column says."""
-    contents.check("comet", COLUMN, Comet(contents.delivered(tmp_path, monkeypatch, ["comet"])))
+    contents.check("comet", COLUMN, Comet(contents.delivered(tmp_path, monkeypatch, ["comet"], job=True)))

@@ -44,6 +44,7 @@ class CometTracker(CometPrecheck, ArchiveTracker):
     A key has 32 letters and digits: comet_ml/utils.py, is_valid_experiment_key.
     """
 
+    machine = "apart"
     lines: ClassVar[str] = MESSAGES
     command: ClassVar[str] = "comet upload"
 

@@ -70,7 +70,12 @@ COLUMN = {
     "alerts": NONE,
     "what training printed": NONE,
     "samples of the GPUs and the host": Cell(
-        "`dvc plots show`, over the time", lambda s: s.has("plots/system/system.gpu.0.powerWatts.tsv", b"125.0")
+        "`dvc plots show`, over the time",
+        lambda s: (
+            s.has("plots/system/system.gpu.0.powerWatts.tsv", b"125.0")
+            and [str(p.relative_to(s.folder)) for p in s.folder.rglob("*util*")]
+            == ["plots/system/gpu/compute_util_avg.tsv"]
+        ),
     ),
     "configuration": Cell("`dvc params diff`", lambda s: s.params["model"] == {"depth": 4}),
     "name": Cell("the folder's, where `DVCLIVE_DIR` is set"),
@@ -85,11 +90,11 @@ COLUMN = {
 @pytest.mark.processes
 def test_content_lies_where_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run with all kinds of content is in DVCLive's folder as the page's column says."""
-    contents.check("dvclive", COLUMN, Dvclive(contents.delivered(tmp_path, monkeypatch, ["dvclive"])))
+    contents.check("dvclive", COLUMN, Dvclive(contents.delivered(tmp_path, monkeypatch, ["dvclive"], job=True)))
 
 
 def test_folder_has_the_runs_name_where_others_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one place in which DVC shows a name is the path of a folder."""
     monkeypatch.setenv("DVCLIVE_DIR", str(tmp_path / "all"))
-    contents.delivered(tmp_path, monkeypatch, ["dvclive"])
+    contents.delivered(tmp_path, monkeypatch, ["dvclive"], job=True)
     assert (tmp_path / "all/baseline-contents1/metrics.json").is_file()

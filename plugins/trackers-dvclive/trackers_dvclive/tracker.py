@@ -116,6 +116,7 @@ class IndexedFile(msgspec.Struct):
 class DvcliveTracker(DvclivePrecheck):
     """Writes ``DVCLIVE_DIR/<name>-<id>``, or ``dvclive`` in the run's directory."""
 
+    machine = "apart"
     accepts = frozenset({Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Finish})
     clock = staticmethod(time.monotonic)
 

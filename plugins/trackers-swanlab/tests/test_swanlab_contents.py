@@ -83,7 +83,11 @@ COLUMN = {
     "alerts": Cell("Logs", lambda s: "Loss is low" in s.logs),
     "what training printed": NONE,
     "samples of the GPUs and the host": Cell(
-        "System", lambda s: s.scalars["__swanlab__.gpu.0.powerWatts"][0][1] == 125.0
+        "System",
+        lambda s: (
+            s.scalars["__swanlab__.gpu.0.powerWatts"][0][1] == 125.0
+            and [n for n in s.scalars if "util" in n] == ["__swanlab__.gpu/compute_util_avg"]
+        ),
     ),
     "configuration": Cell("Config", lambda s: s.config["model"] == {"depth": 4}),
     "name": Cell("the run's name", lambda s: s.start.name == "baseline"),
@@ -100,4 +104,4 @@ COLUMN = {
 @pytest.mark.processes
 def test_content_lies_where_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run with all kinds of content is in SwanLab's files as the page's column says."""
-    contents.check("swanlab", COLUMN, SwanLab(contents.delivered(tmp_path, monkeypatch, ["swanlab"])))
+    contents.check("swanlab", COLUMN, SwanLab(contents.delivered(tmp_path, monkeypatch, ["swanlab"], job=True)))

@@ -16,14 +16,13 @@ from typing import Any
 import msgspec
 
 from trackers.errors import Damaged
-from trackers.formats import leveldb_log
+from trackers.formats import leveldb_log, vendor_system_names
 from trackers.formats.yaml_text import load_yaml
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, add_note, bounded
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import (
     SUMMARY_PREFIX,
-    SYSTEM_PREFIX,
     Alert,
     ArtifactFile,
     ArtifactRecord,
@@ -139,7 +138,8 @@ class _Reading:
             return
         machine = key.startswith(form.SYSTEM_PREFIX)
         step = None if machine or mark == form.NO_STEP else item.get("step", 0)
-        name = SYSTEM_PREFIX + key.removeprefix(form.SYSTEM_PREFIX) if machine else self._name(key, form.SCALAR, mark)
+        ours = vendor_system_names.ungrouped(key.removeprefix(form.SYSTEM_PREFIX))
+        name = ours if machine else self._name(key, form.SCALAR, mark)
         if self._row is not None and ((step, time) != self._stamp or name in self._row.values):
             yield from self._whole_row()
         if self._row is None:

@@ -119,6 +119,7 @@ class SwanlabTracker(SwanlabPrecheck):
     Numbers are doubles, as SwanLab holds them. A record without a step gets the number of such records before it.
     """
 
+    machine = "apart"
     deadline_s = 1800.0
     accepts = ALL_KINDS
 
