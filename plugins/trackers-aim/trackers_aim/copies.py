@@ -15,7 +15,7 @@ class AimCopies(CopyTarget):
     """``trackers copy RUN aim:DIR``."""
 
     scheme, symbol = "aim", "AIM_DIR"
-    keeps = Capabilities(last=True, media=frozenset({"image", "audio"}))
+    keeps = Capabilities(machine="apart", last=True, media=frozenset({"image", "audio"}))
 
     @classmethod
     def source(cls, place: CopyPlace, info: RunInfo, state: Mapping[str, Any], run: Path) -> str:

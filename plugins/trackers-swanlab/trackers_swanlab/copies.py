@@ -15,7 +15,7 @@ class SwanlabCopies(CopyTarget):
     """``trackers copy RUN swanlab:DIR``."""
 
     scheme, symbol = "swanlab", "SWANLAB_LOG_DIR"
-    keeps = Capabilities(media=frozenset({"image", "audio", "table", "histogram", "html"}))
+    keeps = Capabilities(machine="apart", media=frozenset({"image", "audio", "table", "histogram", "html"}))
 
     @classmethod
     def source(cls, place: CopyPlace, info: RunInfo, state: Mapping[str, Any], run: Path) -> str:
