@@ -105,12 +105,13 @@ def _is_given(line: str, place: int, name: str, text: _Text) -> bool:
         return False
     if text.before.startswith("<") and text.alone and text.after == "<":
         return True
-    between, behind = line[place + len(name) : text.begin], line[text.begin + len(text.text) :]
+    end = text.begin + len(text.text)
+    between, behind = line[place + len(name) : text.begin], line[end : end + _FARTHEST]  # not all of a long line
     if text.quoted and "`" not in between[-4:]:
         key = (
             name.isupper()
             or line[max(0, place - 2) : place] == " :"
-            or (line[:place].strip(" \t+-:") == "" and _END.fullmatch(behind) is not None)
+            or (place < _FARTHEST and line[:place].strip(" \t+-:") == "" and _END.fullmatch(behind) is not None)
         )
         said = text.before in _TO and not OF_TOKENS.fullmatch(name)
         return said or (key and between[:1] in (" ", "\t") and between.strip(" \t\"'") == "")
