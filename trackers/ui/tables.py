@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trackers.analysis import table_diff, table_rows
-from trackers.errors import NotFound, UsageError
+from trackers.errors import UNDECODABLE, NotFound, UsageError
 from trackers.formats import conversations
 from trackers.formats.csv_cell import csv_cell
 from trackers.readers import logged_tables
@@ -299,7 +299,7 @@ def _conversation(value: Any) -> dict[str, Any] | None:
         return None
     try:
         found = conversations.messages(msgspec.json.decode(value))
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except UNDECODABLE:
         return None
     if not found:
         return None

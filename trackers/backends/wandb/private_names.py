@@ -7,6 +7,7 @@ Settings that a client doesn't know are left out (:func:`known_settings`).
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -302,6 +303,8 @@ def forget_service() -> None:
         wandb_setup.teardown(exit_code=1)
     wandb_setup._singleton = None
     os.environ.pop("WANDB_SERVICE", None)
+    # A thread that asks whether the run is to stop writes a traceback into the log: the service is gone.
+    logging.getLogger("wandb.sdk.lib.asyncio_manager").setLevel(logging.CRITICAL)
     api: Any = getattr(wandb, "api", None)
     if getattr(api, "_api", None) is not None:
         api._api = None  # 0.28 asks it for the server's version by the old service, at each image
