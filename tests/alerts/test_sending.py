@@ -227,3 +227,16 @@ def test_apprise_hands_a_message_to_its_service() -> None:
     assert (body["title"], body["type"]) == ("INFO: val_loss > 10 (p/one)", "info")
     assert body["message"].startswith("val_loss = 11\nrun p/i on ")
     assert tried("apprise:nonsense://x").state == REFUSED
+
+
+def test_apprise_takes_nothing_to_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header may hold a key: a server that names another address gets it alone. An older Apprise would follow."""
+    import apprise
+
+    with webhook() as other, webhook(*[(307, {"Location": f"{other.url}/x"})] * 2) as place:
+        address = place.url.replace("http://", "apprise:json://") + "?+X-Key=s3cr3t"
+        assert tried(address).state == AGAIN
+        assert (len(place.bodies), len(other.bodies)) == (1, 0)
+        monkeypatch.delattr(apprise.AppriseAsset, "http_redirects")
+        assert tried(address) == SendResult(REFUSED, "this Apprise follows other addresses: pip install 'apprise>=2'")
+        assert len(place.bodies) == 1

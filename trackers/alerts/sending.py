@@ -198,8 +198,13 @@ def _apprise(target: str, message: AlertMessage) -> SendResult:
     """By the package Apprise, which says no more than whether the service took it."""
     import apprise
 
+    asset = apprise.AppriseAsset()
+    if not hasattr(asset, "http_redirects"):
+        return SendResult(REFUSED, "this Apprise follows other addresses: pip install 'apprise>=2'")
+    asset.http_redirects = False  # what a header or a path holds would go to the other address, too
+
     kinds = {"ERROR": apprise.NotifyType.FAILURE, "WARN": apprise.NotifyType.WARNING}
-    service = apprise.Apprise.instantiate(target)
+    service = apprise.Apprise.instantiate(target, asset=asset)
     if service is None:
         return SendResult(REFUSED, "Apprise knows no such service, or lacks a part of its address")
     title, text = message.headline(), message.details()[: payloads.TEXT_MOST]
