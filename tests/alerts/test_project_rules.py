@@ -63,6 +63,19 @@ def test_line_that_cannot_be_read_is_said_and_left_out(project: Path, capsys: py
     assert f"{PROJECT_FILE}, line 2: character 7: 'never' is no duration" in said
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives a file to another account: root")
+def test_rules_of_another_account_stop_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They raise alerts; what they would ask of training is said. The run's owner may take them over."""
+    path = project / PROJECT_FILE
+    path.write_text('loss > 5 for 60s -> checkpoint, stop; "a -> b" > 1; "a -> b" > 2 -> stop\n')
+    os.chown(path, 65534, 65534)
+    assert rules_of_a_run() == 'loss > 5 for 60s; "a -> b" > 1; "a -> b" > 2'
+    assert "is another account's: its rules raise alerts, and stop nothing" in capsys.readouterr().err
+    assert project_rules.change(project, remove='"a -> b" > 2 -> stop') == [
+        "loss > 5 for 60s -> checkpoint, stop", '"a -> b" > 1',
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", ["link", "folder", "not text", "long", "pipe"])
 def test_file_that_is_none_stops_no_run(project: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
     """A link to another file isn't followed, a pipe not waited for."""

@@ -101,6 +101,11 @@ class Rule(msgspec.Struct, frozen=True):
     right: windows.Expression = ()
 
     @property
+    def text_without_actions(self) -> str:
+        """The rule as it raises an alert, and asks the run for nothing."""
+        return self.text.rpartition("->")[0].rstrip() if self.actions else self.text
+
+    @property
     def level(self) -> str:
         """Of its alerts: INFO, WARN or ERROR."""
         if self.kind in ("nan", "crashed", "failed"):
