@@ -21,6 +21,7 @@ from trackers.object_storage import addresses
 from trackers.support import run_requests
 from trackers.training import stopping
 from trackers.ui import deeds
+from trackers.ui.server import UNKNOWN_ADDRESS
 
 OWN = {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/json"}
 needs_browser = pytest.mark.skipif(bool(chromium.missing()), reason="needs chromium and chromedriver")
@@ -40,7 +41,8 @@ def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def post(found: Site, what: str, deed: Any, **headers: str) -> tuple[int, Any]:
     """Status and answer of a deed, with the page's own token unless another is given."""
     parts = urlsplit(found.address)
-    given = {**OWN, "X-Trackers-Token": found.ask("may")["token"], **headers}
+    own = {} if "X-Trackers-Token" in headers else {"X-Trackers-Token": found.ask("may")["token"]}
+    given = {**OWN, **own, **headers}
     connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
     content = deed if isinstance(deed, bytes) else json.dumps(deed).encode()
     connection.request(
@@ -147,6 +149,9 @@ REFUSED = [
     {"Origin": "null"},
     {"Sec-Fetch-Site": "cross-site"},
     {"Sec-Fetch-Site": "same-site"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"},
+    {"Origin": "https://127.0.0.1:PORT"},
+    {"Origin": "http://["},
     {"Host": "evil.example"},
 ]
 
@@ -155,8 +160,19 @@ REFUSED = [
 def test_other_sites_change_nothing(headers: dict[str, str]) -> None:
     """Without the page's own token, or from another site, a deed is refused."""
     with site(runs=2) as found:
+        port = str(urlsplit(found.address).port)
+        headers = {name: value.replace("PORT", port) for name, value in headers.items()}
         assert post(found, "remove", {"runs": [found.key("r0")]}, **headers)[0] == 403
     assert identity("r0").name == "r0"
+
+
+def test_stranger_learns_nothing_of_deeds() -> None:
+    """Without the token of the address a deed is answered as any question: not whether there are deeds, nor why not."""
+    with site(runs=2) as found:
+        stranger = Site(f"http://127.0.0.1:{urlsplit(found.address).port}/guessed/")
+        for headers in REFUSED:
+            status, said = post(stranger, "view", {"view": "x"}, **{"X-Trackers-Token": "x", **headers})
+            assert (status, said) == (404, {"error": UNKNOWN_ADDRESS})
 
 
 WRONG = [b"", b"[]", b'{"runs": 1}', b'{"other": 1}', b'{"runs": ["a", "b"], "name": "n"}', b'{"view": ""}']

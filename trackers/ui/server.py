@@ -42,6 +42,7 @@ DEED_BYTES = 4 * 1024 * 1024
 """Maximum size of what is to be done."""
 HEAD_S = 10.0
 """A connection that hasn't given the token after so long is closed, however slowly something comes."""
+UNKNOWN_ADDRESS = "not found: open the address that `trackers ui` printed"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -137,6 +138,11 @@ class Server(ThreadingHTTPServer):
             return False
         return _is_address(name) or name in (socket.gethostname().lower(), socket.getfqdn().lower())
 
+    def is_own_origin(self, origin: str) -> bool:
+        """Whether a request's ``Origin`` is this server's page."""
+        scheme, _, host = origin.partition("://")
+        return scheme == "http" and self.is_own_host(host)
+
     def process_request(self, request: Any, client_address: Any) -> None:
         """Begin a thread for a connection. Of too many, the oldest is closed that hasn't given the token."""
         with self._lock:
@@ -225,6 +231,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send_error(HTTPStatus.LENGTH_REQUIRED, "how long is it?")
         elif int(length) > DEED_BYTES:
             self._send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {DEED_BYTES:,} bytes")
+        elif not self._has_token():
+            self._send_error(HTTPStatus.NOT_FOUND, UNKNOWN_ADDRESS)
         elif refused := self._refused_deed():
             self._send_error(HTTPStatus.FORBIDDEN, refused)
         else:
@@ -239,11 +247,11 @@ class Handler(BaseHTTPRequestHandler):
                 self._send_error(HTTPStatus.FORBIDDEN, refused)
                 return
             address = urlsplit(self.path)
-            token, _, rest = address.path.removeprefix("/").partition("/")
-            if not hmac.compare_digest(unquote(token).encode(), self.server.token.encode()):
-                self._send_error(HTTPStatus.NOT_FOUND, "not found: open the address that `trackers ui` printed")
+            if not self._has_token():
+                self._send_error(HTTPStatus.NOT_FOUND, UNKNOWN_ADDRESS)
                 return
             self.server.welcome(self.connection)
+            rest = address.path.removeprefix("/").partition("/")[2]
             parameters = dict(parse_qsl(address.query, keep_blank_values=True))
         except ValueError as error:  # an address that is none
             self._send_error(HTTPStatus.BAD_REQUEST, str(error))
@@ -264,14 +272,19 @@ class Handler(BaseHTTPRequestHandler):
             more = {"Content-Disposition": f'attachment; filename="{file.name}"'} if file.name else {}
             self._send(HTTPStatus.OK, file.content, file.type, {**more, "Server-Timing": took})
 
+    def _has_token(self) -> bool:
+        """Whether the address that is asked for begins with the token."""
+        token = urlsplit(self.path.partition("?")[0]).path.removeprefix("/").partition("/")[0]
+        return hmac.compare_digest(unquote(token).encode(), self.server.token.encode())
+
     def _refused_deed(self) -> str:
         """Why nothing is done for this request; "" for a page of this server, which asked for the token."""
         own = self.server.deed_token
         if not own:
             return "this page only shows runs: it was started with --read-only, or others can reach it"
-        origin = self.headers.get("Origin")
+        origins = self.headers.get_all("Origin") or []
         given = self.headers.get("X-Trackers-Token", "")
-        if origin is not None and not self.server.is_own_host(urlsplit(origin).netloc):
+        if not all(self.server.is_own_origin(origin) for origin in origins):
             return "another site asks"
         if not hmac.compare_digest(given.encode(), own.encode()):
             return "the page is an older one: load it again"
@@ -282,7 +295,7 @@ class Handler(BaseHTTPRequestHandler):
         if len(hosts) != 1 or not self.server.is_own_host(hosts[0].strip()):
             return "this server has another name: open the address that `trackers ui` printed"
         asks = self.headers.get("Sec-Fetch-Site", "none")
-        follows_link = (self.headers.get("Sec-Fetch-Mode"), self.headers.get("Sec-Fetch-Dest")) == (
+        follows_link = not content and (self.headers.get("Sec-Fetch-Mode"), self.headers.get("Sec-Fetch-Dest")) == (
             "navigate",
             "document",
         )
