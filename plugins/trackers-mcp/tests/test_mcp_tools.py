@@ -341,6 +341,29 @@ def test_hidden_signs_are_visible(text: str) -> None:
     assert shown(text, 100).isprintable()
 
 
+def test_letters_that_are_not_drawn_are_visible() -> None:
+    """Variation selectors hide text behind any letter, fillers are letters without ink; an emoji keeps its own."""
+    text = "a\ufe01\U000e0154\u3164\u115f\u2800\u034f!"
+    assert shown(text, 100) == r"a\ufe01\ue0154\u3164\u115f\u2800\u034f!"
+    assert shown("\u26a0\ufe0f", 9) == "\u26a0\ufe0f"
+    assert shown("\u26a0\ufe0f\ufe0fa\ufe0f", 99) == "\u26a0\ufe0f" + r"\ufe0fa\ufe0f"
+
+
+def test_linked_project_is_only_read(root: Path, tools: Tools, tmp_path: Path) -> None:
+    """A link among the projects leads elsewhere: what lies there is changed by nobody who only has the tools."""
+    run = trackers.init("json", project="p", name="theirs", dir=tmp_path / "others", mode="offline",
+                        options={"TRACKER_RELAY": False})  # fmt: skip
+    assert isinstance(run, Run)
+    run.finish()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/linked").symlink_to(tmp_path / "others/p")
+    hands = Tools(tmp_path / "mine")
+    for name in (f"linked/{run.id}", "linked/*", "theirs", run.id):
+        assert ask(hands, "run", run=name)["from_runs"]["name"] == "theirs", name
+        for changed in (ask(hands, "edit", run=name, notes="x"), ask(hands, "stop", run=name, reason="x")):
+            assert "outside of the directory of runs" in changed["error"], name
+
+
 def test_numbers_keep_their_meaning() -> None:
     """NaN has a name, a time keeps its seconds, a long integer is a text."""
     assert plain(float("nan")) == "NaN"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -54,11 +55,20 @@ def plain(value: Any, most: int = TEXT_CHARACTERS) -> Any:
     return shown(str(value), most)
 
 
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Letters and marks that nothing is drawn for (Unicode's Default_Ignorable_Code_Point beyond controls, and the empty
+Braille pattern): variation selectors can hold a text of any length."""
+
+
 def shown(text: str, most: int) -> str:
     """A text with everything in it visible: no control signs, none that turn the direction or have no width."""
-    kept = []
+    kept: list[str] = []
     for char in text[: 4 * most]:
         hidden = unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn") and char not in "\n\t"
+        if not hidden and _UNSEEN.match(char):  # behind a symbol it chooses the emoji
+            hidden = char != "\ufe0f" or not kept or unicodedata.category(kept[-1][-1]) != "So"
         kept.append(f"\\u{ord(char):04x}" if hidden else char)
     whole = "".join(kept)
     return whole if len(whole) <= most and len(text) <= 4 * most else f"{whole[:most]}… ({len(text):,} characters)"

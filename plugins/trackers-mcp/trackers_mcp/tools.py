@@ -292,7 +292,7 @@ class Tools:
             reason: why, in a line: every tracker shows it. checkpoint: it saves before it stops.
             only_checkpoint: it saves, and goes on.
         """
-        directory = find_run(self._own(run), self._root)
+        directory = self._changeable(run)
         asked = requests.ask(
             directory, stop=not only_checkpoint, checkpoint=checkpoint or only_checkpoint, reason=reason, by="an agent"
         )
@@ -307,7 +307,7 @@ class Tools:
         Args:
             add_tags, remove_tags: a,b. notes: in place of the present ones.
         """
-        directory = find_run(self._own(run), self._root)
+        directory = self._changeable(run)
 
         def change(now: Attributes) -> Attributes:
             tags = [*now.tags, *as_tags(add_tags)]
@@ -347,10 +347,23 @@ class Tools:
         name = reference.removeprefix("run:")
         path = Path(os.path.expanduser(name))
         is_path = path.is_absolute() or ".." in path.parts or os.path.lexists(path)
-        inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self._root))
-        if is_path and not inside and not self._any:
-            raise UsageError(f"{reference!r} lies outside of the directory of runs: name a run in it")
+        if is_path:
+            self._need_inside(path, reference)
         return name
+
+    def _need_inside(self, path: Path, reference: str) -> None:
+        if not self._any and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self._root)):
+            raise UsageError(f"{reference!r} lies outside of the directory of runs: name a run in it")
+
+    def _changeable(self, reference: str) -> RunDirectory:
+        """One of our own runs, to be changed: a project that is a link to elsewhere is only read.
+
+        Raises:
+            NotFound, UsageError: there is no such run; it lies elsewhere.
+        """
+        found = find_run(self._own(reference), self._root)
+        self._need_inside(found.path, reference)
+        return found
 
     def _named(self, references: Sequence[str]) -> list[str]:
         """References as sources that may be read; without any, all that there are."""
