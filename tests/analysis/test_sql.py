@@ -169,6 +169,7 @@ def test_sources_are_chosen(runs: list[Path], tmp_path: Path) -> None:
         "attach '{out}'",
         "export database '{out}'",
         "install httpfs",
+        "update extensions",
         "load httpfs",
         "set enable_external_access = true",
         "reset enable_external_access",
