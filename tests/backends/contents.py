@@ -80,6 +80,7 @@ run.save("notes.txt")
 model = trackers.Artifact("detector", "model")
 model.add_dir("model")
 run.log_artifact(model)
+run.log_samples("chats", [{"id": 1, "prompt": "2+2", "completion": "4", "reward": 1.0}], step=3)
 with run.span("answer", kind="llm", inputs="Which leaf?") as span:
     span.outputs = "oak"
     span.set({"gen_ai.usage.input_tokens": 40})
@@ -327,6 +328,10 @@ NONE = Cell("–")
 TOKENS = "gen_ai.usage.input_tokens"
 
 
+def _is_chat(trace: Any) -> bool:
+    return bool(trace.data.spans[0].name == "chats")
+
+
 def has_box(content: bytes) -> bool:
     """Whether a picture of one colour has something drawn into it."""
     return len(open_picture(content).convert("RGB").getcolors(1 << 16)) > 1
@@ -490,6 +495,23 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
         "json": Cell("`media`", lambda s: s.media["rows"]["type"] == "table" and s.kept),
         "csv": NONE,
     },
+    "samples of language models (`run.log_samples`)": {
+        "wandb": Cell("Tables", lambda s: s.media("chats")[0] == "table-file"),
+        "mlflow": Cell(
+            "Traces; a table in Evaluation",
+            lambda s: (
+                "tables/chats.json" in s.tags["mlflow.loggedArtifacts"]
+                and (s.is_old or [one.data.spans[0].attributes["reward"] for one in s.traces if _is_chat(one)] == [1.0])
+            ),
+        ),
+        "tensorboard": Cell("Text, as Markdown", lambda s: "| 1 | 2+2 | 4 | 1.0 |" in s.texts["chats"]),
+        "trackio": Cell(
+            "Traces; Media & Tables",
+            lambda s: s.traces["chats"][1] == {"role": "assistant", "content": "4"} and s.media("chats")[0] == "table",
+        ),
+        "json": Cell("`media`", lambda s: s.media["chats"]["type"] == "table"),
+        "csv": NONE,
+    },
     "histograms": {
         "wandb": Cell("Charts", lambda s: s.media("weights")[0] == "histogram"),
         "mlflow": Cell(
@@ -546,7 +568,10 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
     "spans": {
         "wandb": Cell("the table `spans`", lambda s: s.media("spans")[0] == "table-file"),
         "mlflow": Cell(
-            "Traces", lambda s: s.is_old or [trace.info.request_preview for trace in s.traces] == ['"Which leaf?"']
+            "Traces",
+            lambda s: (
+                s.is_old or [one.info.request_preview for one in s.traces if not _is_chat(one)] == ['"Which leaf?"']
+            ),
         ),
         "tensorboard": Cell("Text, the table `spans`", lambda s: "| answer | llm |" in s.texts["spans"]),
         "trackio": Cell("Traces", lambda s: s.traces["answer"][1] == {"role": "assistant", "content": "oak"}),
@@ -681,6 +706,7 @@ SESSION = {
     "audio": NONE,
     "video": NONE,
     "tables": NONE,
+    "samples of language models (`run.log_samples`)": NONE,
     "histograms": NONE,
     "figures (matplotlib, plotly)": NONE,
     "HTML": NONE,

@@ -62,6 +62,9 @@ COLUMN = {
     "audio": Cell("Audios", lambda s: s.media["sound"].type == "audio"),
     "video": NONE,
     "tables": Cell("Texts, CSV", lambda s: "1,leaf" in s.values["rows"][0][1]),
+    "samples of language models (`run.log_samples`)": Cell(
+        "Texts, CSV", lambda s: "1,2+2,4,1.0" in s.values["chats"][0][1]
+    ),
     "histograms": Cell("Distributions", lambda s: s.media["weights"].type == "histogram"),
     "figures (matplotlib, plotly)": Cell("as images", lambda s: s.media["figure"].type == "image"),
     "HTML": Cell("Texts", lambda s: "bold" in s.values["page"][0][1]),

@@ -63,6 +63,9 @@ COLUMN = {
     "audio": Cell("Debug samples", lambda s: s.has("sound", b"WAVE")),
     "video": Cell("Debug samples", lambda s: s.has("clip", b"GIF")),
     "tables": Cell("Plots", lambda s: '"type": "table"' in s.plots["rows/rows"]),
+    "samples of language models (`run.log_samples`)": Cell(
+        "Plots", lambda s: '"type": "table"' in s.plots["chats/chats"]
+    ),
     "histograms": Cell("Plots, as bars", lambda s: '"type": "bar"' in s.plots["weights/weights"]),
     "figures (matplotlib, plotly)": Cell("as images", lambda s: s.has("figure", b"PNG")),
     "HTML": Cell("Debug samples", lambda s: s.has("page", b"bold")),

@@ -73,6 +73,9 @@ COLUMN = {
     "audio": Cell("Audio", lambda s: s.has("sound.wav", "audio", b"WAVE")),
     "video": Cell("Video", lambda s: s.has("clip.gif", "video", b"GIF")),
     "tables": Cell("Assets, CSV", lambda s: s.has("rows.csv", "asset", b"id,label")),
+    "samples of language models (`run.log_samples`)": Cell(
+        "Assets, CSV", lambda s: s.has("chats.csv", "asset", b"id,prompt")
+    ),
     "histograms": Cell("Assets, JSON", lambda s: s.has("weights.json", "asset", b"counts")),
     "figures (matplotlib, plotly)": Cell("as images", lambda s: s.has("figure", "visualization")),
     "HTML": Cell("Assets", lambda s: s.has("page.html", "asset", b"bold")),

@@ -54,6 +54,9 @@ COLUMN = {
     "audio": Cell("a file: `media/…`", lambda s: s.has("media/sound/3.wav", b"WAVE")),
     "video": Cell("a file: `media/…`", lambda s: s.has("media/clip/3.gif", b"GIF")),
     "tables": Cell("a file: `tables/…`, CSV", lambda s: s.has("tables/rows/3.csv", b"1,leaf")),
+    "samples of language models (`run.log_samples`)": Cell(
+        "a file: `tables/…`, CSV", lambda s: s.has("tables/chats/3.csv", b"1,2+2,4")
+    ),
     "histograms": Cell("`dvc plots show`, as bars", lambda s: s.has("plots/histograms/weights/3.json", b"count")),
     "figures (matplotlib, plotly)": Cell("as images", lambda s: s.has("plots/images/figure/3.png")),
     "HTML": Cell("a file: `media/…`", lambda s: s.has("media/page/3.html", b"bold")),

@@ -73,6 +73,9 @@ COLUMN = {
     "audio": Cell("Charts", lambda s: s.has("sound", "audio", b"WAVE")),
     "video": Cell("GIF: an image; else its file's name", lambda s: s.has("clip", "image", b"GIF")),
     "tables": Cell("Charts, as a table", lambda s: s.has("rows", "echarts", b'"_swanLab": "table"')),
+    "samples of language models (`run.log_samples`)": Cell(
+        "Charts, as a table", lambda s: s.has("chats", "echarts", b'"_swanLab": "table"')
+    ),
     "histograms": Cell("Charts, as bars", lambda s: s.has("weights", "echarts", b'"bar"')),
     "figures (matplotlib, plotly)": Cell("as images", lambda s: s.has("figure", "image")),
     "HTML": Cell("Charts, as a page", lambda s: s.has("page", "html", b"bold")),
