@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchmarks import plotting
@@ -55,6 +56,16 @@ def test_figures_are_the_journals() -> None:
     assert results["a"][results["run"].index("train_loss best")] == format_value(float(frame["train_loss"].min()))
     alone = cells(report.markdown(runs[:1], when="now"), "Results")
     assert alone["train_loss last"][0] == format_value(float(frame["train_loss"].iloc[-1]))
+
+
+def test_report_has_no_login_of_a_server() -> None:
+    """A report is passed on; the source's address may hold a password."""
+    write_run("a", losses(5))
+    runs = open_runs(["a"])
+    runs[0].data.run = msgspec.structs.replace(runs[0].data.run, source="mlflow:http://joe:Winter-9x@h:5000#e/1")
+    text = report.markdown(runs, when="now")
+    assert "Winter" not in text
+    assert "joe:" in text
 
 
 def test_winner_has_its_reason() -> None:

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import trackers
-from trackers.support.redaction import mask, mask_argv, mask_source, mask_text
+from trackers.support.redaction import mask, mask_addresses, mask_argv, mask_source, mask_text
 from trackers.support.secret_patterns import FORMS
 
 LETTERS = string.ascii_letters + string.digits
@@ -476,3 +476,11 @@ def test_run_keeps_no_secret_of_any_kind(tmp_path: Path, monkeypatch: pytest.Mon
         assert [path.name for path, text in files.items() if secret in text] == [], kind
     info = json.loads((tmp_path / "runs/p/r/run.json").read_text())
     assert info["config"]["kinds"].keys() == KINDS.keys()
+
+
+def test_logins_in_addresses_of_messages_are_masked() -> None:
+    """Messages name a source as it was given; what stands around the address stays."""
+    text = "no experiment 'token: nope' in http://joe:Winter-9x@h:5000; known: 'mlflow:postgresql://u:pw@h/db#e'"
+    assert mask_addresses(text) == (
+        "no experiment 'token: nope' in http://joe:***@h:5000; known: 'mlflow:postgresql://u:***@h/db#e'"
+    )

@@ -31,6 +31,7 @@ from trackers.errors import NotFound
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
 from trackers.records import finite, plain_name
+from trackers.support.redaction import mask_addresses
 
 if TYPE_CHECKING:
     from trackers.analysis.curves import PlottedRun
@@ -408,7 +409,7 @@ def _result(run: PlottedRun, settings: Sequence[str]) -> Result:
     step_s = 1 / facts.speed.steps_per_s if facts.speed.steps_per_s else None
     result = Result(
         name=run.label,
-        path=run.data.run.source,
+        path=mask_addresses(run.data.run.source),  # of a server it may hold a login
         platform=str(facts.config.get("platform") or "unknown"),
         timestamp=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts.created)) if facts.created else "",
         gpu=facts.gpu_name,

@@ -144,7 +144,9 @@ def run_program(name: str, program: Callable[[], int]) -> NoReturn:
         code = program()
         sys.stdout.flush()
     except TrackersError as error:
-        print(f"{name}: {printable(str(error), 4096)}", file=sys.stderr)
+        from trackers.support.redaction import mask_addresses
+
+        print(f"{name}: {printable(mask_addresses(str(error)), 4096)}", file=sys.stderr)
         code = 1 if isinstance(error, NotFound) else 2
     except ModuleNotFoundError as error:
         from trackers.support.optional import missing

@@ -99,6 +99,14 @@ def mask_text(text: str) -> str:
     return secret_patterns.hide(text, MASK) if len(text) >= 12 else text
 
 
+_ADDRESS = re.compile(r"[^\s'\"<>]+://[^\s'\"<>]*[^\s'\"<>;,.:)]")
+
+
+def mask_addresses(text: str) -> str:
+    """A text with the logins and keys in its addresses masked, and all else as it is."""
+    return _ADDRESS.sub(lambda match: mask_text(match[0]), text)
+
+
 def mask_source(text: str) -> str:
     """Text such as a patch, a command or a message, with known forms masked, and what a secret's name is given."""
     return _mask(text, None)[0]

@@ -28,6 +28,7 @@ from trackers.readers.reader import Reader, SourceRun
 from trackers.readers.run_data import RunData
 from trackers.records import Media, Record
 from trackers.support import progress
+from trackers.support.redaction import mask_addresses
 from trackers.ui.served import FetchedFiles, ServedRun, in_turn
 from trackers.ui.table import Row, leaf_values
 from trackers.ui.tables import TableCache
@@ -492,7 +493,7 @@ class _OtherRuns:
 
 
 def _other_row(key: str, run: SourceRun, data: RunData | None = None) -> Row:
-    row = Row(key, run.source, run.id, run.name or run.id, run.project, run.group or "", list(run.tags),
+    row = Row(key, mask_addresses(run.source), run.id, run.name or run.id, run.project, run.group or "", list(run.tags),
               run.status, run.created, run.created, note=run.note)  # fmt: skip
     if data is not None:
         row.status, row.config, row.result = data.status, leaf_values(data.config), leaf_values(data.summary)
