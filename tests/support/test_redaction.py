@@ -478,6 +478,13 @@ def test_run_keeps_no_secret_of_any_kind(tmp_path: Path, monkeypatch: pytest.Mon
     assert info["config"]["kinds"].keys() == KINDS.keys()
 
 
+@pytest.mark.parametrize("behind", ["", ";", "; then", ", x", ".", ")", "]", "}", "|", "&", ">", "`", "'", " "])
+def test_login_of_an_address_is_masked_whatever_stands_behind_it(behind: str) -> None:
+    """Signs of a sentence, a list or a command end the address."""
+    for address in ("http://joe:Winter-9x@h:5000", "postgresql://joe:Winter-9x@h.example"):
+        assert mask_text(f"see {address}{behind}") == f"see {address.replace('Winter-9x', '***')}{behind}"
+
+
 def test_logins_in_addresses_of_messages_are_masked() -> None:
     """Messages name a source as it was given; what stands around the address stays."""
     text = "no experiment 'token: nope' in http://joe:Winter-9x@h:5000; known: 'mlflow:postgresql://u:pw@h/db#e'"
