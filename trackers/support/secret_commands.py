@@ -151,4 +151,6 @@ def _of_word(place: _Place, word: _Word, count: int) -> Iterator[tuple[int, str]
 
 
 def _is_secret(text: str) -> bool:
-    return len(text) > 2 and text != MASK and not (is_template(text) or is_mark(text) or is_none(text) or refers(text))
+    if len(text) < 3 or text.startswith(MASK):  # what was masked stays as it is
+        return False
+    return not (is_template(text) or is_mark(text) or is_none(text) or refers(text))
