@@ -451,7 +451,7 @@ def test_runs_of_an_agent_share_one_sampler(agents: Place, monkeypatch: pytest.M
     agent.kill()
     for run, stream in zip(runs, streams, strict=True):
         run.finish()
-        assert b"system.cpu" in stream.read_bytes()
+        assert b"system.memory_percent" in stream.read_bytes()  # what needs two readings may lack in so short a run
         assert is_delivered(run)
     sampler.wait(LIMIT_S)
     agents.next_agent(agent)

@@ -451,6 +451,7 @@ def test_masking_is_linear(piece: str) -> None:
 @given(st.lists(st.sampled_from([*PIECES, "\n", "open", A20, "token", "=", '"']), max_size=40).map("".join))
 @example('login a password ://a:\ttoken="token="')
 @example("curl -u '://a:'a='a=")
+@example("Authorization: Bearer ?token=Authorization: Bearer ")
 @settings(max_examples=200, deadline=None)
 def test_masking_again_changes_nothing(text: str) -> None:
     """What was masked is masked: readers may mask what writers have."""

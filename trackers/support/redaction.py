@@ -100,7 +100,7 @@ def mask_text(text: str) -> str:
     return secret_patterns.hide(text, MASK) if len(text) >= 12 else text
 
 
-_ADDRESS = re.compile(r"[^\s'\"<>]+://[^\s'\"<>]*[^\s'\"<>;,.:)]")
+_ADDRESS = re.compile(r"[\w+.\-]{0,20}://[^\s'\"<>]*[^\s'\"<>;,.:)]")
 
 
 def mask_addresses(text: str) -> str:
@@ -257,7 +257,11 @@ def _hide_url_token(match: re.Match[str]) -> str:
 
 
 def _hide_authorization(match: re.Match[str]) -> str:
-    code = match[2].endswith(("(", "[", ":")) or ("," in match[1][-9:] and match[2].rstrip(")]").isalpha())
+    code = (
+        match[2].endswith(("(", "["))
+        or (match[2].endswith(":") and "=" not in match[2])
+        or ("," in match[1][-9:] and match[2].rstrip(")]").isalpha())
+    )
     return match[0] if code else f"{match[1]}{MASK}"
 
 
