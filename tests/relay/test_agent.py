@@ -10,8 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 import types
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,7 @@ from trackers.relay.agent.start import AgentPlan, Starter
 from trackers.relay.agent.turns import Turns
 from trackers.relay.agent.work_slots import NEW
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
-from trackers.support import processes
+from trackers.support import environments, processes
 from trackers.support.secret_names import Secrecy, meaning
 from trackers.tracker import RunInfo
 
@@ -173,6 +175,78 @@ def test_second_run_is_a_fork_of_what_the_first_one_left(agents: Place, monkeypa
     assert not isinstance(relay(run), AgentRelay)
     run.finish()
     assert agents.agents() == [agent]
+
+
+def interpreter(place: Path) -> Path:
+    """Another interpreter, which finds the packages of this one."""
+    venv.create(place, symlinks=True)
+    (site,) = place.glob("lib/python*/site-packages")
+    (site / "shared.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    return place / "bin/python"
+
+
+def run_delivered_by(agents: Place, python: Path, other_than: int = 0) -> tuple[Any, psutil.Process, psutil.Process]:
+    """A run, its delivery to TensorBoard and the agent of that interpreter which forked it. Where that agent is too
+    busy to answer, the delivery is an interpreter's: then the next run."""
+
+    def begun() -> Any:
+        run = begin()
+        found = psutil.Process(delivery(run, "tensorboard"))
+        parent = found.parent()
+        above = parent and [parent, *parent.parents()]
+        for agent in agents.agents():
+            if agent in (above or ()) and agent.cmdline()[0] == str(python) and agent.pid != other_than:
+                return run, found, agent
+        return run.finish()
+
+    found: tuple[Any, psutil.Process, psutil.Process] = until(begun)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize("made", [False, True], ids=["named", "made"])
+def test_delivery_by_another_interpreter_is_a_fork_of_its_agent(
+    agents: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: bool
+) -> None:
+    """The second run's delivery has that interpreter's packages loaded, and its own session, environment and niceness
+    of a delivery; one that is killed is replaced, the agent's death costs nothing, and the relay's ends it."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "training"))
+    monkeypatch.setenv("TRACKER_NICE", "7")
+    python = interpreter(environments.root() / "tensorboard-1" if made else tmp_path / "other")
+    monkeypatch.setenv("TRACKER_PYTHON", f"tensorboard={python}")
+    run, found, other = run_delivered_by(agents, python)
+    process = relay(run)
+    assert ("PYTHONPATH" in other.environ()) is not made
+    assert os.getsid(found.pid) == found.pid
+    assert json.loads(found.cmdline()[5])["tracker"] == "tensorboard"
+    assert found.exe() == os.path.realpath(python)
+    assert os.sched_getscheduler(found.pid) == os.SCHED_BATCH
+    assert psutil.Process(delivery(run, "json")).ppid() == process.pid
+
+    os.kill(found.pid, signal.SIGKILL)
+    again = psutil.Process(delivery(run, "tensorboard", other_than=found.pid))
+    assert again.ppid() == process.pid, "in the place of a fork that died comes an interpreter of its own"
+    run.log({"loss": 0.25})
+    run.finish()
+    assert is_delivered(run)
+
+    run, _, other = run_delivered_by(agents, python)
+    os.kill(other.pid, signal.SIGKILL)
+    run.log({"loss": 0.25})
+    run.finish()
+    assert is_delivered(run)
+    info = RunDirectory(Path(run.dir)).read_info()
+    assert [point.value for point in read_tensorboard(info).metrics["loss"]] == [0.5, 0.25]
+
+    run, found, _ = run_delivered_by(agents, python, other_than=other.pid)
+    process = relay(run)
+    os.kill(process.pid, signal.SIGKILL)
+    psutil.wait_procs([found], LIMIT_S)
+    assert not found.is_running()
+    run.finish()
+    assert is_delivered(run)
 
 
 def role_of_parent(run: Any) -> str:
@@ -545,6 +619,9 @@ def test_key_is_of_what_a_fork_would_inherit(tmp_path: Path) -> None:
     others = [{"HOME": "/home/b"}, {"TRACKIO_DIR": "/x"}, {"PYTHONPATH": "/y"}, {"LD_PRELOAD": "z"}, {"TMPDIR": "/t"}]
     assert len({own, *(endpoint.key({**base, **other}, ()) for other in others)}) == len(others) + 1
     assert endpoint.environment(base) == {"HOME": "/home/a", "PATH": "/bin"}
+    for python in ("one", "two"):
+        (tmp_path / python).touch()
+    assert len({own, *(endpoint.key(base, (), str(tmp_path / python)) for python in ("one", "two"))}) == 3
     path = {**base, "PYTHONPATH": str(tmp_path)}
     assert endpoint.key(path, (str(tmp_path),)) != endpoint.key(path, (str(tmp_path / "elsewhere"),))
 

@@ -76,9 +76,13 @@ class KnownHelper:
 
     def terminate(self) -> None:
         """SIGTERM, if it runs and has said who it is."""
+        self.send(signal.SIGTERM)
+
+    def send(self, number: int) -> None:
+        """Send a signal, if it runs and has said who it is."""
         if self.poll() is None and processes.alive(self.pid, self._start):
             with suppress(OSError):
-                os.kill(self.pid, signal.SIGTERM)
+                os.kill(self.pid, number)
 
     def _pause(self, seconds: float) -> None:
         time.sleep(seconds)

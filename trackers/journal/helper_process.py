@@ -114,9 +114,15 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     return env
 
 
-def environment_for(info: RunInfo | None) -> dict[str, str]:
-    """What a helper for a run inherits; it follows the instructions in ``info`` (:func:`start`)."""
+def environment_for(info: RunInfo | None, python: str = "") -> dict[str, str]:
+    """What a helper for a run inherits; it follows the instructions in ``info`` (:func:`start`).
+
+    Args:
+        python: its interpreter, if it has another.
+    """
     env = environment()
+    if environments.is_made(python):
+        env = environments.without_training(env)
     if info is not None:
         env[signature.CARRIER] = "" if info.foreign else signature.digest(info)
     env.setdefault(READER_DIRECTORY, os.getcwd())
@@ -155,7 +161,7 @@ def start(
     Raises:
         OSError: it can't be started.
     """
-    env = environment_for(info)
+    env = environment_for(info, python)
     with confined.open_file(run.relay_log, "ab") as log:
         if _forks and not python and not fresh:
             from trackers.journal import forked_helper
@@ -170,8 +176,6 @@ def start(
                 )
         if nice:
             env[HELPER_NICE] = str(nice)
-        if environments.is_made(python):
-            env = environments.without_training(env)
         words = command(arguments, python=python, avoid=avoid)
         if detached:
             return detached_helper.start(words, log=log, environment=env, pass_fds=pass_fds)
@@ -200,33 +204,33 @@ def lower_priority(nice: int) -> None:
     if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    _set_session_nice(nice)
+    _set_session_nice(nice, os.getpid())
 
 
 def usual_priority(others: Iterable[int]) -> None:
-    """Undo :func:`lower_priority`, for this process and others of its session: what training waits for isn't beside it.
+    """Undo :func:`lower_priority`, for this process and its helpers: what training waits for isn't beside it.
 
     A process's own niceness goes back to this one's only where the system lets its owner do that (root, RLIMIT_NICE).
 
     Args:
         others: pids; those that are gone are passed over.
     """
-    _set_session_nice(0)
     if not hasattr(os, "SCHED_BATCH"):
         return
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     for pid in (os.getpid(), *others):
         with contextlib.suppress(OSError):
+            _set_session_nice(0, pid)
             for thread in map(int, os.listdir(f"/proc/{pid}/task")):  # Linux keeps both for each thread
                 if os.sched_getscheduler(thread) == os.SCHED_BATCH:
                     os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
                 os.setpriority(os.PRIO_PROCESS, thread, nice)
 
 
-def _set_session_nice(nice: int) -> None:
-    if hasattr(os, "getsid") and os.getsid(0) == os.getpid():
+def _set_session_nice(nice: int, pid: int) -> None:
+    if hasattr(os, "getsid") and os.getsid(pid) == pid:
         with contextlib.suppress(OSError):
-            Path("/proc/self/autogroup").write_text(str(nice))
+            Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 @contextlib.contextmanager

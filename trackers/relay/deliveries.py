@@ -9,12 +9,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from trackers.backends import registry
 from trackers.errors import UsageError
 from trackers.journal import helper_process
 from trackers.journal.helper_process import AGAIN, DONE, STOPPED
 from trackers.journal.lease import read_holder
 from trackers.object_storage import addresses
+from trackers.relay.agent.client import AgentRelay
+from trackers.relay.agent.others import BELL, OtherAgents
 from trackers.relay.agent.turns import Turns
 from trackers.relay.agent.work_slots import ENDED, GROWN, NEW
 from trackers.relay.delivery.cursor_file import is_outdated, read_account
@@ -106,6 +110,7 @@ class Deliveries:
         self.ended = False
         self.children = [Child(name, self.start, beside.say) for name in trackers]
         self._pythons = registry.other_pythons(trackers, beside.info.options)
+        self.agents = OtherAgents(beside.run, beside.info, self._pythons if turns.enabled else {})
         self._avoid = avoided_by(beside.info)
         self._sizes: dict[str, int] = {}
         self._sizes_read_at = 0.0
@@ -219,7 +224,8 @@ class Deliveries:
         os.set_blocking(bell, False)
         plan = DeliveryPlan(child.name, os.getpid(), self._attempt, bell_reader)
         try:
-            process = helper_process.start(
+            process = None if deaths else self._forked(child.name, plan)
+            process = process or helper_process.start(
                 self._run,
                 arguments("delivery", self._run.path.resolve(), plan),
                 python=self._pythons.get(child.name, ""),
@@ -236,8 +242,14 @@ class Deliveries:
         finally:
             os.close(bell_reader)
         child.bell, child.is_resting, child.redo = bell, False, False
-        child.pidfd = processes.open_pidfd(process.pid)
+        child.pidfd = processes.open_pidfd(process.pid) if process.pid else -1
         return process
+
+    def _forked(self, name: str, plan: DeliveryPlan) -> AgentRelay | None:
+        """A delivery that another interpreter's agent forks; it leads a session, which gives way to training's."""
+        started = processes.process_start(plan.parent)
+        told = msgspec.structs.replace(plan, bell=BELL, parent_start=started, nice=self.nice)
+        return self.agents.fork(name, arguments("delivery", self._run.path.resolve(), told), plan.bell, self.nice)
 
     def _urgency(self, child: Child) -> int:
         if self.ended:

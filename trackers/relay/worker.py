@@ -198,7 +198,8 @@ def relay(run: RunDirectory, messages: Messages, plan: RelayPlan, line: int = -1
         turns=turns,
     )
     own = supervisor.deliveries.own_trackers()
-    starter = Starter("" if is_trainings else turns.name, supervisor.info, own, turns)
+    others = supervisor.deliveries.agents.start
+    starter = Starter("" if is_trainings else turns.name, supervisor.info, own, turns, others)
 
     awaited_at = 0.0
 
@@ -224,7 +225,7 @@ def relay(run: RunDirectory, messages: Messages, plan: RelayPlan, line: int = -1
         supervisor.serve(alive)
     finally:
         lease.release()
-    starter.start()
+    starter.end()
     return helper_process.SUPERSEDED if supervisor.superseded else DONE
 
 
@@ -297,6 +298,7 @@ def delivery(run: RunDirectory, messages: Messages, plan: DeliveryPlan) -> int:
     from trackers.relay.delivery.delivery import Delivery, Stop
 
     name = plan.tracker
+    helper_process.lower_priority(plan.nice)
     temporary_directories.make()
     stopping, asked_at = False, -math.inf
 
@@ -306,12 +308,17 @@ def delivery(run: RunDirectory, messages: Messages, plan: DeliveryPlan) -> int:
         stopping = stopping or time.monotonic() - asked_at < ASKED_AGAIN_S
         asked_at = time.monotonic()
 
+    def is_wanted() -> bool:
+        if plan.parent_start:
+            return processes.alive(plan.parent, plan.parent_start)
+        return os.getppid() == plan.parent
+
     signal.signal(signal.SIGTERM, stop)
     logging.getLogger("trackers").addHandler(MessageHandler(messages, name))
     turn = Turn(plan.bell)
     lease = Lease(run.delivery / f"{name}.lease")
     while not _acquire(run, lease):
-        if stopping or turn.over(True) or os.getppid() != plan.parent:
+        if stopping or turn.over(True) or not is_wanted():
             return AGAIN
         time.sleep(0.1)
 
@@ -332,7 +339,7 @@ def delivery(run: RunDirectory, messages: Messages, plan: DeliveryPlan) -> int:
         )
         if not work.common:  # what it writes elsewhere is as private as the run
             os.umask(os.umask(0o077) | (0o777 & ~run.path.stat().st_mode))
-        while not stopping and os.getppid() == plan.parent:
+        while not stopping and is_wanted():
             pause = work.step()
             if pause is None:
                 return DONE
@@ -349,7 +356,7 @@ def delivery(run: RunDirectory, messages: Messages, plan: DeliveryPlan) -> int:
     except Stop as reason:
         until = time.monotonic() + reason.delay_s
         while reason.restart and not (stopping or turn.over(True) or time.monotonic() >= until):
-            if os.getppid() != plan.parent:
+            if not is_wanted():
                 break
             beat(0.0)
             time.sleep(0.1)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import struct
 from collections.abc import Mapping
 from typing import Any
 
 from trackers.journal.detached_helper import DetachedHelper
+from trackers.journal.helper_process import DONE
 from trackers.support import descriptors, processes
 from trackers.support.clock import monotonic
 from trackers.support.interruption import pass_on, suppress
@@ -36,10 +38,12 @@ class AgentRelay(DetachedHelper):
 
     Args:
         connection: to the agent, after the request; owned by this object.
+        unsaid: what counts as its exit code if the agent didn't say it.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, unsaid: int = DONE) -> None:
         super().__init__(connection.detach())
+        self._unsaid = unsaid
         self._asked_at = monotonic()
         self._gone_at = 0.0
 
@@ -51,7 +55,7 @@ class AgentRelay(DetachedHelper):
             self._receive()
 
     def _exit_code(self) -> int | None:
-        """As of any helper; 0 if the agent didn't say it, 1 if the relay never started."""
+        """As of any helper; ``unsaid`` if the agent didn't say it, 1 if the relay never started."""
         if self._code is not None:
             return self._code
         now = monotonic()
@@ -60,7 +64,15 @@ class AgentRelay(DetachedHelper):
         if processes.alive(self.pid, self._start):
             return None
         self._gone_at = self._gone_at or now
-        return 0 if self._line is None or now - self._gone_at > EXIT_CODE_S else None
+        return self._unsaid if self._line is None or now - self._gone_at > EXIT_CODE_S else None
+
+    def wait(self, timeout: float = float("inf")) -> int:
+        """Wait until it has ended; returns the exit code."""
+        return super().wait(timeout)
+
+    def kill(self) -> None:
+        """SIGKILL, if it runs and has said who it is."""
+        self.send(signal.SIGKILL)
 
 
 class AgentSampler:
@@ -129,14 +141,15 @@ def sample(name: str, run: str, plan: str, nice: int, beat: int) -> AgentSampler
     return AgentSampler(line)
 
 
-def fork_relay(name: str, start: Mapping[str, Any], passed: Mapping[int, int]) -> AgentRelay | None:
-    """Have this machine's agent fork a relay.
+def fork_relay(name: str, start: Mapping[str, Any], passed: Mapping[int, int], unsaid: int = DONE) -> AgentRelay | None:
+    """Have this machine's agent fork a relay; one of another interpreter, a delivery.
 
     Args:
         name: the agent's key.
         start: fields of :class:`trackers.journal.forked_helper.ForkJob`, and ``idle_s`` and ``trackers``.
         passed: descriptors that the relay gets: the number in the relay, and the number in this process. Its log comes
             first.
+        unsaid: what counts as its exit code if the agent dies before it.
 
     Returns:
         None if there is no agent, or it refuses.
@@ -146,7 +159,7 @@ def fork_relay(name: str, start: Mapping[str, Any], passed: Mapping[int, int]) -
         return None
     try:
         _send(line, {**start, "passed": list(passed)}, list(passed.values()))
-        relay = AgentRelay(line)
+        relay = AgentRelay(line, unsaid)
     except OSError as error:
         pass_on(error)
         return None

@@ -87,12 +87,13 @@ def environment(helper: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in helper.items() if name in NAMES}
 
 
-def key(helper: Mapping[str, str], avoid: Iterable[str]) -> str:
+def key(helper: Mapping[str, str], avoid: Iterable[str], python: str = "") -> str:
     """The key of the agent whose forks are like this process's helpers.
 
     Args:
         helper: the environment of the helpers.
         avoid: directories that aren't on their import path.
+        python: their interpreter; default: this one.
 
     Raises:
         OSError: what they would inherit can't be determined, or has a credential.
@@ -102,14 +103,15 @@ def key(helper: Mapping[str, str], avoid: Iterable[str]) -> str:
     kept = environment(helper)
     if any(mask_text(value) != value for value in kept.values()):  # a login in an address: of this run alone
         raise PermissionError(errno.EPERM, "a variable that packages read as they are imported has a credential")
-    path = {os.path.abspath(part) for part in (*helper.get("PYTHONPATH", "").split(os.pathsep), *sys.path[1:]) if part}
+    own = () if python else sys.path[1:]
+    path = {os.path.abspath(part) for part in (*helper.get("PYTHONPATH", "").split(os.pathsep), *own) if part}
     status = Path("/proc/self/status").read_text().splitlines()
     limits = [value for name, value in sorted(vars(resource).items()) if name.startswith("RLIMIT_")]
     root = os.stat(os.sep)
     content = [
         __version__,
         str(helper_process.HOME),
-        (sys.executable, sys.prefix, sys.version),
+        (python, os.stat(python).st_mtime_ns) if python else (sys.executable, sys.prefix, sys.version),
         sorted(kept.items()),
         sorted(path.intersection(helper_process.avoided(avoid))),
         [resource.getrlimit(limit) for limit in limits],

@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -65,6 +65,40 @@ def fork_job(
     }
 
 
+def start_agent(
+    plan: AgentPlan, environment: Mapping[str, str], avoid: tuple[str, ...], *, name: str = "", python: str = ""
+) -> subprocess.Popen[bytes] | None:
+    """Start an agent, unless one answers.
+
+    Args:
+        environment: of the helpers whose agent it is. avoid: directories that aren't on their import path.
+        name: its key; default: computed. python: its interpreter; default: this one.
+
+    Returns:
+        None where one answers, or it can't be started: later runs do without.
+    """
+    with contextlib.suppress(OSError):
+        name = name or endpoint.key(environment, avoid, python)
+        directory = endpoint.directory()
+        folder = endpoint.open_directory(directory, make=True)
+        try:
+            if not plan.succeeds and endpoint.is_alive(folder, name):
+                return None
+        finally:
+            os.close(folder)
+        arguments = ["agent", str(directory), name, msgspec.json.encode(plan).decode()]
+        return subprocess.Popen(
+            helper_process.command(arguments, python=python, avoid=avoid),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=os.sep,
+            env=endpoint.environment(environment),
+            start_new_session=True,
+        )
+    return None
+
+
 class Starter:
     """Starts an agent for later runs, from a relay.
 
@@ -75,9 +109,13 @@ class Starter:
         name: the agent's key; "" for none.
         info: of the run. trackers: those whose packages the run's relay uses in this Python.
         turns: the turns of the run's deliveries.
+        others: starts the agents of other interpreters.
     """
 
-    def __init__(self, name: str, info: RunInfo, trackers: list[str], turns: Turns) -> None:
+    def __init__(
+        self, name: str, info: RunInfo, trackers: list[str], turns: Turns, others: Callable[[], None] = lambda: None
+    ) -> None:
+        self._others = others
         self._name = name
         self._turns = turns
         self._claimed_until = self._try_at = 0.0
@@ -99,6 +137,7 @@ class Starter:
             self._due = float("inf")
             self._turns.slot_locks.has_begun()
             self.start()
+            self._others()
         elif (self._turns.is_short or self._turns.hung) and now >= self._try_at:
             self._try_at = now + CLAIM_S
             if self._turns.slot_locks.acquire_start():
@@ -106,6 +145,12 @@ class Starter:
                 self.start(nice=0)  # many wait for it
         elif self._process is not None:
             self._process.poll()
+
+    def end(self) -> None:
+        """The run has ended: start what later runs have use for."""
+        self.start()
+        if self._name:
+            self._others()
 
     def start_for_many(self) -> None:
         """Start an agent that many wait for, unless another process does; again where it has ended."""
@@ -124,24 +169,8 @@ class Starter:
         """
         if not self._name:
             return
-        with contextlib.suppress(OSError):
-            directory = endpoint.directory()
-            folder = endpoint.open_directory(directory, make=True)
-            try:
-                if not self._turns.hung and endpoint.is_alive(folder, self._name):
-                    return
-            finally:
-                os.close(folder)
-            plan = msgspec.structs.replace(self._plan, succeeds=self._turns.hung)
-            if nice is not None:
-                plan.nice = nice
-            arguments = ["agent", str(directory), self._name, msgspec.json.encode(plan).decode()]
-            self._process = subprocess.Popen(
-                helper_process.command(arguments, avoid=self._avoid),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd=os.sep,
-                env=endpoint.environment(helper_process.environment()),
-                start_new_session=True,
-            )
+        plan = msgspec.structs.replace(self._plan, succeeds=self._turns.hung)
+        if nice is not None:
+            plan.nice = nice
+        started = start_agent(plan, helper_process.environment(), self._avoid, name=self._name)
+        self._process = started or self._process

@@ -43,6 +43,8 @@ class DeliveryPlan(msgspec.Struct, omit_defaults=True):
 
     Attributes:
         tracker: its name. parent: pid of what has started it; when that is gone, it ends.
+        parent_start: when that began; 0: it is this process's parent (as the fork of an agent it has another).
+        nice: the niceness of its session, until training has ended; 0: it has its starter's session.
         attempt: the one whose relay the parent is; 0: all attempts are delivered.
         bell: a pipe that is closed when others wait for this process's slot; a byte from it means new records. -1:
             none.
@@ -52,6 +54,8 @@ class DeliveryPlan(msgspec.Struct, omit_defaults=True):
     parent: int
     attempt: int = 0
     bell: int = -1
+    parent_start: float = 0.0
+    nice: int = 0
 
 
 class AlertsPlan(msgspec.Struct):
