@@ -38,7 +38,7 @@ from tests.fakes.wandb_server import Fault, WandbServer
 from tests.fakes.wandb_store import Run
 from tests.helpers import T0, Driver, begun_run, run_info, stream, training, wait_for
 from trackers.analysis.run_list import rejected
-from trackers.backends.wandb import client
+from trackers.backends.wandb import client, private_names
 from trackers.backends.wandb import tracker as backend
 from trackers.backends.wandb.datastore_writer import history, offline_files
 from trackers.backends.wandb.refusals import BLAMED_ROWS, sift
@@ -227,7 +227,7 @@ def test_verify_compares_values_in_offline_files(tmp_path: Path) -> None:
     (path,) = offline_files(tmp_path / "run/wandb", ID)
     verify(run, records)
     assert offline_files(tmp_path / "run/wandb", ID) == [path]
-    assert run.state["url"].endswith(f"(upload: wandb sync {path.parent})")
+    assert run.state["url"].endswith(f"(upload: wandb {private_names.upload_command()} {path.parent})")
     assert (tmp_path / "run/wandb/latest-run").resolve() == path.parent
     width = sum(name.startswith("metric_") for name in offline_rows(tmp_path)[4])
     rewritten = []

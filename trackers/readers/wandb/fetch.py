@@ -355,10 +355,21 @@ def events(run: Any) -> list[dict[str, Any]]:
         samples *= 10
 
 
+def _as_query(text: str) -> Any:
+    """A GraphQL operation as the client's methods take it: text; before 0.27, parsed."""
+    from wandb.apis.public.service_api import ServiceApi
+
+    if hasattr(ServiceApi, "execute_graphql"):
+        return text
+    from wandb_gql import gql  # type: ignore[import-not-found]
+
+    return gql(text)
+
+
 def event_count(run: Any) -> int | None:
     """How many system events the server has; None where it doesn't say."""
     try:
-        answer = patiently(partial(run._exec, EVENT_COUNT))
+        answer = patiently(partial(run._exec, _as_query(EVENT_COUNT)))
         return int(answer["project"]["run"]["eventsLineCount"])
     except (TrackersError, KeyError, TypeError, ValueError):
         return None
