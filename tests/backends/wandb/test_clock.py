@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.backends.wandb.support import driver, offline_rows, server, sync
+from tests.backends.wandb.support import CLIENT, driver, offline_rows, server, sync
 from tests.fakes.wandb_server import WandbServer
 from tests.helpers import T0, Driver
 from tests.stores import wandb_files, wandb_records
@@ -132,10 +132,10 @@ def shown(info: RunInfo, server: WandbServer, mode: str) -> Shown:
         rows = [row for path in wandb_files(info) for row in datastore_writer.history(path)]
         return Shown(start, rows, int(runtimes[-1]))
     run = server.runs[info.id]
-    sessions = run.config["_wandb"]["value"]["e"].values()
+    sessions = run.config["_wandb"]["value"].get("e", {}).values()
     moments = [datetime.datetime.fromisoformat(one["startedAt"][:26] + "+00:00").timestamp() for one in sessions]
     summary = run.summary_sent if mode == "online" else run.summary
-    return Shown(min(moments), run.history, summary["_wandb"]["runtime"])
+    return Shown(min(moments, default=0.0), run.history, summary["_wandb"]["runtime"])
 
 
 @pytest.mark.parametrize("mode", ["online", "offline", pytest.param("uploaded", marks=pytest.mark.slow)])
@@ -176,7 +176,8 @@ def test_clocks_and_steps_are_trainings_whenever_it_is_delivered(
     if mode == "uploaded":
         sync(tmp_path)
     found = shown(run.info, server, mode)
-    assert found.start == pytest.approx(begin, abs=1e-3)
+    if mode != "uploaded" or CLIENT >= (0, 28):  # those before don't tell it
+        assert found.start == pytest.approx(begin, abs=1e-3)
     assert found.runtime_s == int(rows[-1][1])
     logged = [row for row in found.rows if "loss" in row]
     assert [(row["_step"], row["global_step"]) for row in logged] == [(step, step) for step in range(len(rows))]

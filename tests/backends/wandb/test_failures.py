@@ -242,7 +242,9 @@ def test_verify_compares_values_in_offline_files(tmp_path: Path) -> None:
         assert (found.missing, found.changed, found.restored) == (missing, changed, missing + changed)
     rows = offline_rows(tmp_path)
     assert len(offline_files(tmp_path / "run/wandb", ID)) == 2  # those that say nothing new are gone
-    assert run.state["url"].endswith(f"(upload: wandb sync {tmp_path}/run/wandb/offline-run-*-{ID})")
+    assert run.state["url"].endswith(
+        f"(upload: wandb {private_names.upload_command()} {tmp_path}/run/wandb/offline-run-*-{ID})"
+    )
     assert [row["global_step"] for row in rows[19:]] == [4, 7]
     assert rows[-1]["metric_3"] == next(row for row in training(20) if row.step == 7).values["metric_3"]  # type: ignore[attr-defined]
 

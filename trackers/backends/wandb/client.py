@@ -441,9 +441,7 @@ class WandbSession:
         self.agent = not self.run.settings.x_disable_stats
         if self._watch is not None:
             self._watch.set_log(self.files / "logs" / "debug-internal.log")
-        environment = client_environment(info)
-        private_names.sign(environment, f"{info.id}-{len(info.attempts)}")
-        private_names.interface(self.run).publish_environment(environment)
+        private_names.interface(self.run).publish_environment(client_environment(info))
         if not self.agent and not trains_here(info):
             self.stop_clock()
 

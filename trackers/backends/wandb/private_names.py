@@ -168,13 +168,6 @@ def machine_record(machine: Mapping[str, Any], *, each: bool = True) -> Any:
     return environment
 
 
-def sign(environment: Any, writer: str) -> None:
-    """Say who writes a record of the environment, which the client's service else does: the ``wandb sync`` before 0.28
-    uploads none without, and the run began when it was uploaded."""
-    if _syncs_in_python():
-        environment.writer_id = writer
-
-
 def set_own_config(run: Any, key: tuple[str, ...], value: Any) -> None:
     """Set a value of the client's own part of the configuration."""
     run._config_callback(key=key, val=value)
