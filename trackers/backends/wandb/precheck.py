@@ -24,7 +24,7 @@ VERSIONS = ClientVersions(
     lesser=(
         Lesser("0.28", "the system tab of a run that goes on loses the samples from before"),
         Lesser("0.28", "its `wandb sync` shows every run as finished, however it ended", True),
-        Lesser("0.28", "its `wandb sync` doesn't tell the server when training began", True),
+        Lesser("0.28", "its `wandb sync` doesn't tell the server when training began, and how long it took", True),
         Lesser("0.31", "rows reach an offline run's file when 32 KiB of them have come, or when the run ends", True),
         Lesser("0.31", "its `wandb sync` leaves a run preempted that was preempted, went on and failed", True),
     ),
