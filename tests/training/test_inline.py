@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,11 +15,13 @@ import pytest
 
 import trackers
 from tests.fakes.scripted import Scripted, got
-from tests.stores import read_trackio, wandb_files, wandb_records
+from tests.stores import read_csv, read_json, read_trackio, wandb_files, wandb_records
 from trackers import errors
 from trackers.backends import registry
+from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.records import Record
 from trackers.relay.delivery import delivery as module
+from trackers.relay.delivery.cursor_file import read_account
 
 
 @pytest.fixture(autouse=True)
@@ -115,3 +121,59 @@ def test_boxes_and_masks_keep_their_class_labels() -> None:
     rows = [record for record in wandb_records(path) if record.WhichOneof("record_type") == "history"]
     assert "boxes2D" in str(rows)
     assert "mask" in str(rows)
+
+
+FORKING = """
+import os, sys, time, trackers
+from trackers.backends import registry
+registry.BUILT_IN["scripted"] = "tests.fakes.scripted:Scripted"
+run = trackers.init("csv,json,scripted", project="p", id="forked", inline=True)
+run.log({"parent": 0.0}, step=0)
+leaves = sys.argv[1] == "leaves"
+child = os.fork()
+if child and leaves:
+    os._exit(0)
+if child == 0:
+    if leaves:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+    step, until = 0, time.monotonic() + 100
+    while step < 5 or (leaves and run._recorder.pid != os.getpid()):
+        step += 1
+        run.log({"child": float(step), f"new/{step % 5}": 1}, step=step)
+        time.sleep(0.01 * leaves)
+        assert time.monotonic() < until
+    if leaves:
+        run.log({"child": -1.0}, step=step + 1)
+        run.finish()
+    os._exit(0)
+os.waitpid(child, 0)
+for step in range(6, 9):
+    run.log({"parent": float(step)}, step=step)
+run.finish()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: daemons")
+@pytest.mark.parametrize("parent", ["waits", "leaves"])
+def test_inline_row_of_a_forked_child_is_delivered_once(parent: str) -> None:
+    """By its parent, which has the same files open; or by a daemon once its parent is gone and the run is its own."""
+    Path("train.py").write_text(FORKING)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with open("said.txt", "w") as said:
+        done = subprocess.Popen([sys.executable, "train.py", parent], env=environment, stdout=said, stderr=said)
+    assert done.wait(120) == 0, Path("said.txt").read_text()
+    run = RunDirectory(Path("runs/p/forked"))
+    until = time.monotonic() + 120
+    while read_account(run, "scripted").closed != "finished":
+        assert time.monotonic() < until, Path("said.txt").read_text()
+        time.sleep(0.02)
+    logged = [json.loads(line) for line in run.stream(StreamName("rank", 0, 1)).read_text().splitlines()]
+    rows = [line["step"] for line in logged if line["kind"] == "metrics"]
+    assert len(rows) > 5
+    for stored in (read_csv(run.read_info()), read_json(run.read_info())):
+        points = [point for name in ("parent", "child") for point in stored.metrics[name]]
+        assert sorted(point.step or 0 for point in points) == sorted(rows)
+    ids = [entry["id"] for entry in got(run.path) if "id" in entry]
+    assert len(ids) == len(set(ids))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory
@@ -15,6 +16,8 @@ from trackers.training import vendors
 
 class InlineDelivery:
     """Pumps the journal into trackers, in the caller's thread. One that fails never keeps another from its records.
+
+    In a forked child nothing is delivered: its parent, which has the same files and connections open, does so.
 
     Args:
         say: called with one line when something must be known by the user.
@@ -30,9 +33,13 @@ class InlineDelivery:
         self._pumping = False
         self._run = run
         self._interrupted: set[str] = set()
+        self._begin(names)
+
+    def _begin(self, names: Iterable[str]) -> None:
+        self._pid = os.getpid()
         self._entries: list[tuple[Delivery, Lease]] = []
         for name in names:
-            lease = Lease(run.delivery / f"{name}.lease")
+            lease = Lease(self._run.delivery / f"{name}.lease")
             if not lease.acquire():
                 self._show_once(f"{name}: {lease.holder()} delivers this run already; it goes on doing so")
                 continue
@@ -47,9 +54,17 @@ class InlineDelivery:
             self._shown_messages.add(text)
             self._tell_user(text)
 
+    def inherit(self) -> None:
+        """The process that delivered is gone, and the run is this forked child's: go on from what it had committed."""
+        self._pumping = False
+        self._interrupted.clear()
+        self._begin([delivery.name for delivery, _ in self._entries])
+
     def pump(self) -> None:
         """Give each tracker what is new in the journal. Never raises."""
         if self._pumping:  # a tracker that logs, or a signal handler: the outer call takes it along
+            return
+        if os.getpid() != self._pid:
             return
         self._pumping = True
         try:

@@ -842,6 +842,8 @@ class Recorder:
             if self.relay.inherit(late and wait_s > 0):
                 self.pid = self._process = os.getpid()
                 self.guard("run directory", self.run.write_info, self.info)
+                if self._inside is not None:
+                    self.guard("trackers", self._inside.inherit)
             elif late:
                 return False
             else:
