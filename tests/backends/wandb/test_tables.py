@@ -22,6 +22,7 @@ from trackers.tracker import Status
 
 SCRIPT = """
 import sys
+import numpy as np
 if sys.argv[1] == "ours":
     import trackers
     trackers.install_as_wandb()
@@ -35,14 +36,24 @@ for step in range(4):
     run.log({"parts": parts})
     changing.add_data(step)
     run.log({"changing": changing})
+image, points = np.zeros((2, 3), np.uint8), np.zeros((2, 3))
 run.summary["histogram"] = wandb.Histogram(np_histogram=([1, 2], [0, 1, 2]))
+run.summary["image"] = wandb.Image(image, caption="c", masks={"m": {"mask_data": image, "class_labels": {0: "none"}}})
+run.summary["images"] = [wandb.Image(image), wandb.Image(image + 1)]
+run.summary["page"] = wandb.Html("<p>x</p>")
+run.summary["points"] = wandb.Object3D(points)
+run.summary["table"] = wandb.Table(columns=["a"], data=[[1]])
+run.log({"last": 1})
 run.finish()
 """
 FIELDS = ("_type", "ncols", "nrows", "log_mode", "increment_num")
+RESULTS = ("histogram", "image", "images", "page", "points", "table", "last")
+PLACES = ("artifact_path", "_latest_artifact_path", "filenames", "path", "sha256", "size")
+"""What a medium's description says of its file, which has another name each time."""
 
 
 def left_by(which: str, place: Path) -> tuple[list[Any], Any]:
-    """Of each table that was logged what its row says and which rows its file has; and the result."""
+    """Of each table that was logged what its row says and which rows its file has; and the results."""
     folder = place / which
     folder.mkdir()
     environment = {**os.environ, "WANDB_MODE": "offline", "WANDB_SILENT": "true", "TRACKER": "wandb",
@@ -59,12 +70,19 @@ def left_by(which: str, place: Path) -> tuple[list[Any], Any]:
         if kind == "summary":
             summary |= nested(record.summary.update)
         for name, value in nested(record.history.item).items() if kind == "history" else ():
-            assert name != "histogram"
+            assert name not in RESULTS[:-1]
             if isinstance(value, dict):
                 content = json.loads((path.parent / "files" / value["path"]).read_text())
                 before = len(value.get("previous_increments_paths", ()))
                 tables.append((name, {field: value.get(field) for field in FIELDS}, before, content["data"]))
-    return tables, summary["histogram"]
+    return tables, {name: placeless(summary.get(name)) for name in RESULTS}
+
+
+def placeless(value: Any) -> Any:
+    """A medium's description but for where it lies."""
+    if isinstance(value, dict):
+        return {name: placeless(part) for name, part in value.items() if name not in PLACES}
+    return value
 
 
 def nested(items: Any) -> dict[str, Any]:

@@ -552,7 +552,8 @@ class WandbTracker(WandbPrecheck):
             values = self._session.converted(row_values(record, media), max(self._rows.last, 0))
         except Exception as error:
             client.raise_translated(error)
-        self._results.set(record.seq, values)
+        # Plain JSON: the client's paths are texts of a class of its own, which the delivery's state can't hold.
+        self._results.set(record.seq, json.loads(json.dumps(values)))
         self._unconfirmed_media.append((record.seq - 1, self._sent_step, client.monotonic()))
 
     def _rewind(self, record: Start, step: int) -> None:
