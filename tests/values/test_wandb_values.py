@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import enum
 import math
+import uuid
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,11 @@ class Colour(enum.Enum):
         (Colour.RED, "RED"),
         (b"\xff", "\ufffd"),
         (-1j, "-0-1j"),
+        (datetime.time(1, 2, 3), "01:02:03"),
+        (datetime.timedelta(days=1, seconds=2.25), "P1DT2.25S"),
+        (datetime.timedelta(seconds=-1.5), "-PT1.5S"),
+        (datetime.timedelta(), "PT0S"),
+        (uuid.UUID(int=5), "00000000-0000-0000-0000-000000000005"),
     ],
     ids=str,
 )
@@ -38,6 +46,29 @@ def test_odd_values_become_texts(value: Any, text: str) -> None:
     split.add({"x": value})
     assert (split.texts, split.problems) == ({"x": text}, [])
     assert split.lists == ({"x"} if text.startswith("[") else set())
+
+
+@dataclasses.dataclass
+class Losses:
+    """Values with names."""
+
+    total: float
+    parts: Any = None
+
+
+def test_dataclass_is_nested_values() -> None:
+    """As W&B's client has it, within one another too; one that holds itself is named."""
+    split = Split(otherwise=converted)
+    endless = Losses(3.0)
+    endless.parts = endless
+    split.add({"x": Losses(0.5, Losses(0.25, "text")), "endless": endless})
+    assert {name: value for name, value in split.numbers.items() if name[0] == "x"} == {
+        "x/total": 0.5,
+        "x/parts/total": 0.25,
+    }
+    assert split.texts == {"x/parts/parts": "text"}
+    (problem,) = split.problems
+    assert "nested deeper" in problem
 
 
 def test_what_has_no_form_is_named_and_the_rest_is_kept() -> None:

@@ -39,7 +39,8 @@ class Split:
 
     Args:
         move: starts moving a value from an accelerator; None for a value that can be read at once.
-        otherwise: text or media for a value that is neither a number nor anything else here; None where it has none.
+        otherwise: text, mapping or media for a value that is neither a number nor anything else here; None where it has
+            none.
 
     Attributes:
         numbers: name to number. texts: name to text. media: name to whatever ``media`` understands.
@@ -120,13 +121,16 @@ class Split:
                 moving = self._move(value)
                 scalar = number(value) if moving is None else moving
             except Unrecordable:
-                if not self._keep_otherwise(name, value):
+                if not self._keep_otherwise(name, value, depth):
                     raise
             else:
                 self._add(self.numbers, name, scalar)
 
-    def _keep_otherwise(self, name: str, value: Any) -> bool:
+    def _keep_otherwise(self, name: str, value: Any, depth: int) -> bool:
         converted = None if self._otherwise is None else self._otherwise(value)
+        if isinstance(converted, Mapping):
+            self._add_one(name, converted, depth)
+            return True
         if isinstance(converted, str):
             self._add(self.texts, name, self._text(name, converted))
             is_list = isinstance(converted, ListText) and len(converted) <= MAX_TEXT  # what was cut is no JSON

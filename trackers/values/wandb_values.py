@@ -1,12 +1,16 @@
-"""Values that W&B's client records and that are neither numbers, texts nor media: arrays, lists, dates, functions."""
+"""Values that W&B's client records and that are neither numbers, texts nor media: arrays, lists, dates, functions …"""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import enum
 import json
 import math
+import uuid
 from typing import Any
+
+import msgspec
 
 from trackers.formats.json_values import to_json_values
 from trackers.records import name_floats
@@ -18,7 +22,7 @@ MOST_LISTED = 32
 
 
 def converted(value: Any) -> Any:
-    """What W&B's client makes of a value: a text, a list, or a histogram. None: it refuses it, too.
+    """What W&B's client makes of a value: a text, a list, a mapping, or a histogram. None: it refuses it, too.
 
     Raises:
         ValueError: an array of which no histogram can be made.
@@ -33,8 +37,14 @@ def converted(value: Any) -> Any:
         return Histogram(value, num_bins=MOST_LISTED)
     if isinstance(value, (list, tuple, set, frozenset, range)):
         return _listed(list(value))
-    if isinstance(value, (datetime.date, datetime.datetime)):
+    if isinstance(value, (datetime.date, datetime.datetime, datetime.time)):
         return value.isoformat()
+    if isinstance(value, datetime.timedelta):
+        return str(msgspec.to_builtins(value)) if value else "PT0S"
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, bytes):
