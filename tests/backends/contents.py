@@ -58,6 +58,7 @@ run.log({"epoch": 1, "val/loss": 0.5, "val/picture": trackers.Image(pixels), "va
 run.log({"story": "once **upon**"}, step=3)
 place = {"minX": 1, "maxX": 6, "minY": 1, "maxY": 6}
 box = {"box_data": [{"position": place, "domain": "pixel", "class_id": 1}], "class_labels": {1: "leaf"}}
+mask = {"mask_data": pixels[:, :, 0] // 200, "class_labels": {1: "leaf"}}
 try:
     import matplotlib
     matplotlib.use("Agg")
@@ -69,6 +70,7 @@ except ImportError:  # the environment of the vendors' clients has none
 run.log({
     "picture": trackers.Image(pixels, caption="four by four"),
     "boxed": trackers.Image(pixels, boxes={"predictions": box}),
+    "masked": trackers.Image(pixels, masks={"predictions": mask}),
     "sound": trackers.Audio(np.zeros(80), sample_rate=8000),
     "clip": trackers.Video("clip.gif"),
     "rows": trackers.Table(columns=["id", "label"], data=[[1, "leaf"]]),
@@ -337,6 +339,13 @@ def has_box(content: bytes) -> bool:
     return len(open_picture(content).convert("RGB").getcolors(1 << 16)) > 1
 
 
+def has_mask(content: bytes) -> bool:
+    """Whether a grey picture has a colour that its mask, which covers all of it, shines with."""
+    picture = open_picture(content).convert("RGB")
+    red, green, blue = picture.getpixel((picture.width - 1, picture.height - 1))
+    return not red == green == blue
+
+
 TABLE: Mapping[str, Mapping[str, Cell]] = {
     "numbers of a step": {
         "wandb": Cell(
@@ -368,7 +377,10 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
             lambda s: any(one.name == "val/loss" and one.step_metric == "epoch" for one in s.records["metric"]),
         ),
         "mlflow": Cell("at the step metric's value", lambda s: s.steps("val/loss") == [1]),
-        "tensorboard": Cell("at the step metric's value", lambda s: s.scalars["val/loss"] == [1]),
+        "tensorboard": Cell(
+            "at the step metric's value; itself in the last group, `~axes`",
+            lambda s: s.scalars["val/loss"] == s.scalars["~axes/epoch"] == [1] and "epoch" not in s.scalars,
+        ),
         "trackio": Cell("at training's step; any metric can be the x axis", lambda s: s.rows[3]["val/loss"] == 0.5),
         "json": Cell("`eval_steps`, at training's step", lambda s: s.log["eval_steps"][0]["iter"] == 3),
         "csv": Cell("at training's step", lambda s: [row["step"] for row in s.rows if row["val/loss"]] == ["3"]),
@@ -457,11 +469,18 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
         "csv": NONE,
     },
     "boxes and masks": {
-        "wandb": Cell("over the image, each can be hidden", lambda s: "predictions" in s.media("boxed")[1]["boxes"]),
-        "mlflow": Cell("drawn into the image", lambda s: has_box(s.shown("boxed"))),
-        "tensorboard": Cell("drawn into the image", lambda s: has_box(s.pictures["boxed"])),
-        "trackio": Cell("drawn into the image", lambda s: has_box(s.file("boxed"))),
-        "json": Cell("`boxes`, `masks`", lambda s: "boxes" in str(s.media["boxed"])),
+        "wandb": Cell(
+            "over the image, each can be hidden",
+            lambda s: "predictions" in s.media("boxed")[1]["boxes"] and "predictions" in s.media("masked")[1]["masks"],
+        ),
+        "mlflow": Cell("drawn into the image", lambda s: has_box(s.shown("boxed")) and has_mask(s.shown("masked"))),
+        "tensorboard": Cell(
+            "drawn into the image", lambda s: has_box(s.pictures["boxed"]) and has_mask(s.pictures["masked"])
+        ),
+        "trackio": Cell("drawn into the image", lambda s: has_box(s.file("boxed")) and has_mask(s.file("masked"))),
+        "json": Cell(
+            "`boxes`, `masks`", lambda s: "boxes" in str(s.media["boxed"]) and "masks" in str(s.media["masked"])
+        ),
         "csv": NONE,
     },
     "audio": {

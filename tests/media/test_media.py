@@ -248,6 +248,21 @@ def test_image_mode_and_file_type_are_kept(store: RunMedia) -> None:
         Image(array, file_type="exe")
 
 
+@pytest.mark.parametrize("form", ["ints", "bools", "floats", "lists", "a leading axis", "a file"])
+def test_masks_are_kept_as_classes(store: RunMedia, tmp_path: Path, form: str) -> None:
+    """However a mask of W&B's dialect is given: what is stored are the numbers of the classes; True is class 1."""
+    classes = np.eye(4, dtype="int64")
+    PIL.Image.fromarray(classes.astype("uint8")).save(tmp_path / "mask.png")
+    mask: dict[str, Any] = {
+        "ints": {"mask_data": classes}, "bools": {"mask_data": classes > 0}, "floats": {"mask_data": classes * 1.0},
+        "lists": {"mask_data": classes.tolist()}, "a leading axis": {"mask_data": classes[None]},
+        "a file": {"path": str(tmp_path / "mask.png")},
+    }[form]  # fmt: skip
+    (item,) = Image(np.zeros((4, 4, 3), "uint8"), masks={"truth": mask}).items(store)
+    kept = item.meta["masks"]["truth"]["mask_data"]
+    np.testing.assert_array_equal(np.load(store.directory / kept["file"]).reshape(4, 4), classes)
+
+
 def test_image_boxes_masks_and_classes_are_kept(store: RunMedia, caplog: pytest.LogCaptureFixture) -> None:
     """Annotations survive as JSON, masks as files; what can't is named in a warning."""
     mask = RNG.integers(0, 3, (4, 4))

@@ -452,10 +452,24 @@ class Image(MediaValue):
                 logger.warning("mask %r left out: give a dict with mask_data, not %s", key, type(mask).__name__)
                 continue
             data = mask.get("mask_data")
-            pixels = None if data is None else image_pixels(data, normalize=False)
+            if data is None:
+                pixels = _mask_file(mask["path"]) if mask.get("path") else None
+            else:
+                if str(getattr(data, "dtype", "")).endswith("bool"):  # of a picture True is white, here it is class 1
+                    data = as_numpy(data).astype("uint8")
+                pixels = image_pixels(data, normalize=False)
             rest = _as_json("masks", {name: item for name, item in mask.items() if name not in ("mask_data", "path")})
             self._mask_layers[str(key)] = (pixels, rest or {})
         return {key: value for key, value in meta.items() if value is not None}
+
+
+def _mask_file(path: str | os.PathLike[str]) -> Pixels:
+    """A picture whose grey values, or numbers of colours, are the classes of a mask."""
+    from PIL import Image as pillow
+
+    with pillow.open(existing(path, "a mask")) as opened:
+        picture = opened if opened.mode in ("L", "P") else opened.convert("L")
+        return Pixels((picture.height, picture.width), picture.tobytes())
 
 
 def existing(path: str | os.PathLike[str], what: str) -> Path:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trackers_aim import tree
+from trackers_aim.store import open_store
 
 from tests.backends import contents
-from tests.backends.contents import NONE, TOKENS, Cell, has_box
+from tests.backends.contents import NONE, TOKENS, Cell, has_box, has_mask
 from trackers.readers import registry
 from trackers.records import Alert, ArtifactRecord, Config, Environment, Media, Metrics, Summary, Text
 from trackers.tracker import RunInfo
@@ -24,6 +26,9 @@ class Aim:
         self.media: dict[str, Media] = {}
         self.alerts, self.artifacts, self.environment = "", set(), ""
         self.files = files
+        with open_store(info.path("aim/.aim/meta/chunks", self.run.id), info.path("aim/.aim")) as store:
+            final = tree.key("meta", "chunks", self.run.id, "attrs", "final")
+            self.final = tree.to_builtins(tree.grow(tree.Node(), store.items(final), lambda name: None))
         for record in reader.read(self.run, files=files):
             if isinstance(record, (Metrics, Text)):
                 for name, value in record.values.items():
@@ -54,11 +59,15 @@ COLUMN = {
     "texts and media with a step metric": Cell("as metrics", lambda s: s.media["val/picture"].step == 3),
     "results (`final/…`, `run.summary`)": Cell("Run Params, `final`", lambda s: s.results["accuracy"] == 0.9),
     "results that are texts": Cell("Run Params, `final`", lambda s: s.results["verdict"] == "good"),
-    "energy, tokens of spans (results that nobody asked for)": Cell("as results", lambda s: s.results[TOKENS] == 40),
+    "energy, tokens of spans (results that nobody asked for)": Cell(
+        "Run Params, `trackers`", lambda s: s.results[TOKENS] == 40 and TOKENS not in s.final
+    ),
     "texts": Cell("Texts", lambda s: s.values["story"] == [(3, "once **upon**")]),
     "images": Cell("Images", lambda s: s.media["picture"].type == "image"),
     "captions": Cell("beneath the image", lambda s: s.media["picture"].items[0].caption == "four by four"),
-    "boxes and masks": Cell("drawn into the image", lambda s: has_box(s.content("boxed"))),
+    "boxes and masks": Cell(
+        "drawn into the image", lambda s: has_box(s.content("boxed")) and has_mask(s.content("masked"))
+    ),
     "audio": Cell("Audios", lambda s: s.media["sound"].type == "audio"),
     "video": NONE,
     "tables": Cell("Texts, CSV", lambda s: "1,leaf" in s.values["rows"][0][1]),

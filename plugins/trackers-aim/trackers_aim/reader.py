@@ -186,7 +186,12 @@ class _Reading:
             remark = f"not read: {left}"
             run.note = f"{run.note}; {remark}" if run.note else remark
         end = about.get("end_time")
-        if isinstance(results, dict):
+        unasked = ours.get("results")
+        results = {
+            **(results if isinstance(results, dict) else {}),
+            **(unasked if isinstance(unasked, dict) else {}),
+        }
+        if results:
             yield Summary(time=self._time if end is None else end, values=results)
         if end is not None:
             code = ours.get("exit_code")
@@ -335,7 +340,7 @@ _KINDS = {"image": "aim.image", "audio": "aim.audio", "histogram": "aim.distribu
 
 def _own_attributes(about: Any) -> dict[str, Any]:
     """What this package's tracker stores about a run; {} for a run of another program."""
-    kinds = {"id": str, "group": str, "status": str, "reason": str, "exit_code": int}
+    kinds = {"id": str, "group": str, "status": str, "reason": str, "exit_code": int, "results": dict}
     if not isinstance(about, dict) or not isinstance(about.get("id"), str) or about.get("status") not in _ENDS:
         return {}
     return {name: about[name] for name, kind in kinds.items() if isinstance(about.get(name), kind)}

@@ -28,6 +28,7 @@ from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.kept_file import keep
 from trackers.errors import Unavailable
 from trackers.formats import vendor_system_names
+from trackers.metrics.unasked import parted
 from trackers.records import (
     ALL_KINDS,
     SUMMARY_PREFIX,
@@ -56,7 +57,7 @@ HASH_CHARS = 24
 """Length of a run's hash: aim/sdk/utils.py, generate_run_hash."""
 LOG = "__log_records"
 FINAL, ABOUT, PARAMETERS = "final", "trackers", "__system_params"
-"""Attributes of the run: its results, what Aim has no field for, and the environment."""
+"""Attributes of the run: its results, what Aim has no field for (energy and tokens, too), and the environment."""
 
 
 class AimState(msgspec.Struct):
@@ -169,7 +170,10 @@ class AimTracker(AimPrecheck):
             for name, value in values.to_stored(draft.config).items():
                 self._attribute(name, value)
         if draft.results != self._committed.results:
-            self._attribute(FINAL, values.to_stored(draft.results))
+            asked, unasked = parted(draft.results)
+            self._attribute(FINAL, values.to_stored(asked))
+            if unasked or parted(self._committed.results)[1]:
+                self._about(results=values.to_stored(unasked))
         self._committed = draft
 
     def _write(self, record: Record, draft: AimState) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.backends import contents
-from tests.backends.contents import NONE, TOKENS, Cell, has_box
+from tests.backends.contents import NONE, TOKENS, Cell, has_box, has_mask
 from trackers.tracker import RunInfo
 
 
@@ -59,7 +59,10 @@ COLUMN = {
     "texts": Cell("Debug samples", lambda s: s.has("story", b"once **upon**")),
     "images": Cell("Debug samples", lambda s: s.has("picture", b"PNG")),
     "captions": NONE,
-    "boxes and masks": Cell("drawn into the image", lambda s: has_box(s.samples["boxed/boxed"][1])),
+    "boxes and masks": Cell(
+        "drawn into the image",
+        lambda s: has_box(s.samples["boxed/boxed"][1]) and has_mask(s.samples["masked/masked"][1]),
+    ),
     "audio": Cell("Debug samples", lambda s: s.has("sound", b"WAVE")),
     "video": Cell("Debug samples", lambda s: s.has("clip", b"GIF")),
     "tables": Cell("Plots", lambda s: '"type": "table"' in s.plots["rows/rows"]),

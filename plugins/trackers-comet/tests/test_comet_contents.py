@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.backends import contents
-from tests.backends.contents import NONE, TOKENS, Cell, has_box
+from tests.backends.contents import NONE, TOKENS, Cell, has_box, has_mask
 from trackers.tracker import RunInfo
 
 
@@ -69,7 +69,9 @@ COLUMN = {
     "texts": Cell("Text", lambda s: s.has("story", "text-sample", b"once **upon**")),
     "images": Cell("Graphics", lambda s: s.has("picture", "visualization", b"PNG")),
     "captions": Cell("the image's metadata", lambda s: "four by four" in str(s.uploads["picture"][1])),
-    "boxes and masks": Cell("drawn into the image", lambda s: has_box(s.uploads["boxed"][2])),
+    "boxes and masks": Cell(
+        "drawn into the image", lambda s: has_box(s.uploads["boxed"][2]) and has_mask(s.uploads["masked"][2])
+    ),
     "audio": Cell("Audio", lambda s: s.has("sound.wav", "audio", b"WAVE")),
     "video": Cell("Video", lambda s: s.has("clip.gif", "video", b"GIF")),
     "tables": Cell("Assets, CSV", lambda s: s.has("rows.csv", "asset", b"id,label")),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends import contents
-from tests.backends.contents import NONE, TOKENS, Cell, has_box
+from tests.backends.contents import NONE, TOKENS, Cell, has_box, has_mask
 from trackers.tracker import RunInfo
 
 
@@ -42,14 +42,18 @@ COLUMN = {
     "results (`final/…`, `run.summary`)": Cell("`dvc metrics show`", lambda s: s.metrics["final"]["accuracy"] == 0.9),
     "results that are texts": Cell("`dvc metrics show`", lambda s: s.metrics["final"]["verdict"] == "good"),
     "energy, tokens of spans (results that nobody asked for)": Cell(
-        "as results", lambda s: s.metrics["final"][TOKENS] == 40
+        "a file: `trackers.json`",
+        lambda s: s.has("trackers.json", TOKENS.encode()) and TOKENS not in s.metrics["final"],
     ),
     "texts": Cell("a file: `text/NAME.jsonl`", lambda s: s.has("text/story.jsonl", b"once **upon**")),
     "images": Cell("`dvc plots show`", lambda s: s.has("plots/images/picture/3.png", b"PNG")),
     "captions": NONE,
     "boxes and masks": Cell(
         "drawn into the image",
-        lambda s: has_box((s.folder / "plots/images/boxed/3.png").read_bytes()),
+        lambda s: (
+            has_box((s.folder / "plots/images/boxed/3.png").read_bytes())
+            and has_mask((s.folder / "plots/images/masked/3.png").read_bytes())
+        ),
     ),
     "audio": Cell("a file: `media/…`", lambda s: s.has("media/sound/3.wav", b"WAVE")),
     "video": Cell("a file: `media/…`", lambda s: s.has("media/clip/3.gif", b"GIF")),

@@ -18,6 +18,8 @@ from trackers.records import unnamed_float
 METRICS, SYSTEM, TEXT = "plots/metrics", "plots/system", "text"
 """Folders of series: values at a step, values without one, and texts, which DVCLive has no place for."""
 IMAGES, HISTOGRAMS, TABLES, MEDIA, ARTIFACTS = "plots/images", "plots/histograms", "tables", "media", "artifacts"
+UNASKED = "trackers.json"
+"""The document of results that nobody asked for: DVC shows what ``metrics.json`` has, and no other."""
 FOLDERS = ("plots", TEXT, TABLES, MEDIA, ARTIFACTS)
 """Folders that the tracker owns; what else lies in them is removed."""
 PICTURES = ("png", "jpg", "jpeg", "gif")

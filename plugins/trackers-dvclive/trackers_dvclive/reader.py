@@ -46,6 +46,8 @@ SERIES, TEXTS, IMAGES = ("plots/metrics", "plots/system"), "text", "plots/images
 FOLDERS = (*SERIES, TEXTS, IMAGES)
 NAME, OWN_INDEX = "dvclive", ".trackers.jsonl"
 DOCUMENTS = ("metrics.json", "params.yaml", "dvc.yaml")
+UNASKED = "trackers.json"
+"""Results that this package's tracker keeps apart from ``metrics.json``."""
 PICTURES = frozenset({"png", "jpg", "jpeg", "gif", "svg"})
 DOCUMENT_BYTES = 1 << 26
 _CHECKSUM = re.compile(r"~([0-9a-f]{8})$")
@@ -98,6 +100,7 @@ class DvcliveReader(Reader):
         yield from _images(root, found[IMAGES], written)
         results = {name.removeprefix(SUMMARY_PREFIX): value for name, value in last.items()
                    if name not in series and name != "step"}  # fmt: skip
+        results |= dict(_each(tolerant, UNASKED, _last_values(root, UNASKED)))
         if results:
             yield Summary(time=written, values=results)
         tolerant.add_note()
@@ -140,7 +143,7 @@ def _ending(paths: Sequence[Path], suffix: str) -> list[Path]:
 
 
 def _documents(root: Path) -> list[Path]:
-    return [root / name for name in DOCUMENTS if (root / name).is_file()]
+    return [root / name for name in (*DOCUMENTS, UNASKED) if (root / name).is_file()]
 
 
 def _written(root: Path, paths: Sequence[Path]) -> float:
@@ -158,8 +161,8 @@ def _document(root: Path, name: str) -> str:
     return text_file.read_text(path)
 
 
-def _last_values(root: Path) -> Iterator[tuple[str, Any]]:
-    text = _document(root, "metrics.json")
+def _last_values(root: Path, document: str = "metrics.json") -> Iterator[tuple[str, Any]]:
+    text = _document(root, document)
     content = json.loads(text) if text.strip() else {}
     for name, value in flatten(content):
         value = unnamed_float(value)

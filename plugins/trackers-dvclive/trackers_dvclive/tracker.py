@@ -41,6 +41,7 @@ from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.kept_file import keep
 from trackers.errors import UNDECODABLE
 from trackers.formats.yaml_text import yaml_text
+from trackers.metrics.unasked import parted
 from trackers.records import (
     SUMMARY_PREFIX,
     ArtifactRecord,
@@ -152,7 +153,7 @@ class DvcliveTracker(DvclivePrecheck):
         self._kept: dict[str, IndexedFile] = {}
         self._write_index(self._committed)
         self._remove_strangers()
-        for document in ("metrics.json", "params.yaml", "dvc.yaml"):
+        for document in ("metrics.json", "params.yaml", "dvc.yaml", layout.UNASKED):
             with contextlib.suppress(FileNotFoundError):
                 confined.remove(self._directory / document, root=self._root)
         return answer
@@ -452,7 +453,8 @@ class DvcliveTracker(DvclivePrecheck):
     def _save(self) -> None:
         """Write the documents that differ from what is there."""
         state = self._committed
-        values = {**state.latest, **dict(flatten(state.results))}
+        asked, unasked = parted(state.results)
+        values = {**state.latest, **dict(flatten(asked))}
         folders = {series.folder for series in state.series.values()}
         folders |= {"/".join(path.split("/", 2)[:2]) for path in self._kept}
         texts = {}
@@ -461,6 +463,10 @@ class DvcliveTracker(DvclivePrecheck):
             texts["metrics.json"] = json.dumps(layout.nested({**step, **values}), indent=4, default=str) + "\n"
         if state.config:
             texts["params.yaml"] = yaml_text(state.config)
+        if unasked:
+            texts[layout.UNASKED] = (
+                json.dumps({final_name(name): value for name, value in unasked.items()}, indent=4, default=str) + "\n"
+            )
         texts["dvc.yaml"] = yaml_text(layout.document(bool(state.config), bool(values), folders, state.artifacts))
         heads = {}
         for name, text in texts.items():

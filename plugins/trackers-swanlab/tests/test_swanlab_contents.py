@@ -10,7 +10,7 @@ from swanlab_protocol import record_class
 from swanlab_store import SWANLAB_MEDIA, leveldb_records
 
 from tests.backends import contents
-from tests.backends.contents import NONE, TOKENS, Cell, has_box
+from tests.backends.contents import NONE, TOKENS, Cell, has_box, has_mask
 from trackers.tracker import RunInfo
 
 
@@ -64,12 +64,17 @@ COLUMN = {
     ),
     "results that are texts": Cell("a text", lambda s: s.has("final/verdict", "text", b"good")),
     "energy, tokens of spans (results that nobody asked for)": Cell(
-        "as results", lambda s: s.scalars[f"final/{TOKENS}"] == [(3, 40)]
+        "a text, `trackers/results`",
+        lambda s: (
+            s.has("trackers/results", "text", b'"final/' + TOKENS.encode()) and f"final/{TOKENS}" not in s.scalars
+        ),
     ),
     "texts": Cell("Charts, as text", lambda s: s.has("story", "text", b"once **upon**")),
     "images": Cell("Charts", lambda s: s.has("picture", "image", b"PNG")),
     "captions": Cell("beneath the image", lambda s: s.media["picture"][2] == "four by four"),
-    "boxes and masks": Cell("drawn into the image", lambda s: has_box(s.media["boxed"][3])),
+    "boxes and masks": Cell(
+        "drawn into the image", lambda s: has_box(s.media["boxed"][3]) and has_mask(s.media["masked"][3])
+    ),
     "audio": Cell("Charts", lambda s: s.has("sound", "audio", b"WAVE")),
     "video": Cell("GIF: an image; else its file's name", lambda s: s.has("clip", "image", b"GIF")),
     "tables": Cell("Charts, as a table", lambda s: s.has("rows", "echarts", b'"_swanLab": "table"')),

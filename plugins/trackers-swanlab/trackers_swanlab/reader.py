@@ -46,7 +46,7 @@ TAIL_BYTES = 1 << 20
 TABLE, RAW = "_swanLab", "trackers"
 """Fields of charts: that of SwanLab's tables, and that of this package's histograms."""
 OWN = "trackers/"
-ARTIFACTS, ENVIRONMENT = f"{OWN}artifacts/", f"{OWN}environment"
+ARTIFACTS, ENVIRONMENT, UNASKED = f"{OWN}artifacts/", f"{OWN}environment", f"{OWN}results"
 STATUSES = {form.FINISHED: "finished", form.CRASHED: "failed", form.ABORTED: "crashed"}
 """An exception in the script, and an interrupt (swanlab/sdk/internal/run); what ours wrote says it in words."""
 _END = re.compile(r"(failed|crashed|preempted|stopped)(?: \(exit code (-?\d{1,9})\))?(?:: (.*))?", re.DOTALL)
@@ -192,6 +192,8 @@ class _Reading:
     def _text_records(self, name: str, content: str, step: int | None, time: float, mark: int) -> Iterator[Record]:
         if mark and name.startswith(SUMMARY_PREFIX):
             self._results[name] = content
+        elif mark and name == UNASKED:
+            self._results |= json.loads(content)
         elif mark and name == ENVIRONMENT:
             yield Environment(time=time, values=json.loads(content))
         elif mark and name.startswith(ARTIFACTS):

@@ -41,6 +41,7 @@ from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.kept_file import keep
 from trackers.errors import NotFound
 from trackers.formats import leveldb_log, vendor_system_names
+from trackers.metrics.unasked import parted
 from trackers.records import (
     ALL_KINDS,
     MAX_STEP,
@@ -72,7 +73,7 @@ from trackers_swanlab.precheck import SwanlabPrecheck
 
 OWN = "trackers/"
 """How the names of texts begin that hold what SwanLab has no place for."""
-ARTIFACTS, ENVIRONMENT = f"{OWN}artifacts/", f"{OWN}environment"
+ARTIFACTS, ENVIRONMENT, UNASKED = f"{OWN}artifacts/", f"{OWN}environment", f"{OWN}results"
 
 _STATES = {
     "finished": form.FINISHED,
@@ -423,7 +424,8 @@ class SwanlabTracker(SwanlabPrecheck):
     def _tail(self, status: Status) -> Iterator[bytes]:
         at = status.time or self._info.created
         draft = self._draft()
-        for name, value in draft.results.items():
+        asked, unasked = parted(draft.results)
+        for name, value in asked.items():
             number_or_text = unnamed_float(value)
             if isinstance(number_or_text, (int, float)):
                 yield from self._column(name, form.SCALAR, name, at, draft)
@@ -431,6 +433,10 @@ class SwanlabTracker(SwanlabPrecheck):
             else:
                 text = _text(number_or_text if isinstance(number_or_text, str) else _indented(number_or_text))
                 yield from self._media(name, [text], Text(step=draft.top, time=at, values={}), draft)
+        if unasked:
+            yield from self._media(
+                UNASKED, [_text(_indented(unasked))], Text(step=draft.top, time=at, values={}), draft
+            )
         finish: dict[str, Any] = {"state": _STATES[status.name], "finished_at": form.timestamp(at)}
         if status.name != "finished":
             code = "" if status.exit_code is None else f" (exit code {status.exit_code})"

@@ -67,6 +67,20 @@ def test_mask_shines_through(info: RunInfo) -> None:
     assert 0 < min(picture.getpixel((10, 20))) < 255
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_classes_are_named_on_a_mask(info: RunInfo, own: bool) -> None:
+    """By the mask's own labels, or by those of the image's classes."""
+    mask: dict[str, Any] = {"mask_data": {"file": "mask.npy", "format": "npy"}}
+    named = overlays.drawn(
+        info,
+        annotated(masks={"found": mask | {"class_labels": {"3": "leaf"}}})
+        if own
+        else annotated(masks={"found": mask}, classes=[{"id": 3, "name": "leaf"}, "odd"]),
+    )
+    plain = overlays.drawn(info, annotated(masks={"found": mask}))
+    assert len(named.getcolors()) > len(plain.getcolors()) == 2
+
+
 @given(
     st.dictionaries(
         st.text(max_size=3),
@@ -133,11 +147,15 @@ def _trackio(info: RunInfo, records: list[Record]) -> bytes:
 def test_trackers_of_pictures_get_them_drawn(
     info: RunInfo, stored: Callable[[RunInfo, list[Record]], bytes], tmp_path: Path
 ) -> None:
-    """What TensorBoard and trackio keep of a picture with a box shows the box (MLflow: its own tests)."""
-    item = annotated(boxes=boxes({"minX": 15, "maxX": 45, "minY": 10, "maxY": 30}, domain="pixel"))
+    """What TensorBoard and trackio keep of a picture with a box and a mask shows them (MLflow: its own tests)."""
+    item = annotated(
+        boxes=boxes({"minX": 15, "maxX": 45, "minY": 10, "maxY": 30}, domain="pixel"),
+        masks={"found": {"mask_data": {"file": "mask.npy", "format": "npy"}}},
+    )
     (tmp_path / "x.png").write_bytes(
         stored(info, list(stream([Media(step=1, time=T0, name="x", type="image", items=[item])])))
     )
     with Image.open(tmp_path / "x.png") as picture:
         assert picture.convert("RGB").getpixel((15, 20)) != WHITE
-        assert picture.convert("RGB").getpixel((30, 20)) == WHITE
+        assert picture.convert("RGB").getpixel((40, 20)) == WHITE
+        assert picture.convert("RGB").getpixel((5, 35)) != WHITE

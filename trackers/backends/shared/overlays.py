@@ -37,10 +37,12 @@ def drawn(info: RunInfo, item: MediaFile) -> Any:
     from PIL import ImageDraw
 
     picture = picture.convert("RGBA" if "A" in picture.mode else "RGB")
+    classes = _classes(item.meta.get("classes"))
     for layer, labels in _layers(item.meta.get("masks")):
-        picture = _masked(info, picture, layer.get("mask_data"), labels)
+        picture = _masked(info, picture, layer.get("mask_data"), classes | labels)
     draw = ImageDraw.Draw(picture)
     for layer, labels in _layers(item.meta.get("boxes")):
+        labels = classes | labels
         boxes = layer.get("box_data")
         for box in boxes[:MOST_BOXES] if isinstance(boxes, list) else ():
             if isinstance(box, Mapping):
@@ -93,6 +95,12 @@ def _layers(named: Any) -> Iterator[tuple[Mapping[str, Any], dict[str, str]]]:
             yield layer, {str(key): str(name) for key, name in labels.items()} if isinstance(labels, Mapping) else {}
 
 
+def _classes(named: Any) -> dict[str, str]:
+    """The names of an image's classes, which its boxes and masks have where they give none of their own."""
+    each = named if isinstance(named, list) else ()
+    return {str(one["id"]): str(one.get("name", "")) for one in each if isinstance(one, Mapping) and "id" in one}
+
+
 def _draw_box(draw: Any, box: Mapping[str, Any], labels: Mapping[str, str], size: tuple[int, int]) -> None:
     corners = _corners(box, size)
     if corners is None:
@@ -100,11 +108,15 @@ def _draw_box(draw: Any, box: Mapping[str, Any], labels: Mapping[str, str], size
     left, top, right, bottom = corners
     colour = _colour(box.get("class_id"))
     draw.rectangle((left, top, right, bottom), outline=colour, width=max(1, min(size) // 150))
-    text = plain_text(str(box.get("box_caption") or labels.get(str(box.get("class_id")), "")))[:60]
+    name = str(box.get("box_caption") or labels.get(str(box.get("class_id")), ""))
+    _draw_label(draw, left + 1, top - LINE if top >= LINE else top + 1, name, colour)
+
+
+def _draw_label(draw: Any, left: float, top: float, name: str, colour: str) -> None:
+    text = plain_text(name)[:60]
     if text:
-        above = top - LINE if top >= LINE else top + 1
-        draw.rectangle(draw.textbbox((left + 1, above), text), fill=colour)
-        draw.text((left + 1, above), text, fill="white")
+        draw.rectangle(draw.textbbox((left, top), text), fill=colour)
+        draw.text((left, top), text, fill="white")
 
 
 def _corners(box: Mapping[str, Any], size: tuple[int, int]) -> tuple[float, float, float, float] | None:
@@ -130,9 +142,10 @@ def _corners(box: Mapping[str, Any], size: tuple[int, int]) -> tuple[float, floa
 
 
 def _masked(info: RunInfo, picture: Any, stored: Any, labels: Mapping[str, str]) -> Any:
-    """A picture under a mask, whose classes have a colour each; class 0 has none unless it has a name."""
+    """A picture under a mask, whose classes have a colour each, and their names; class 0 has none unless it has a
+    name."""
     import numpy
-    from PIL import Image
+    from PIL import Image, ImageDraw
 
     if not isinstance(stored, Mapping) or not stored.get("file"):
         return picture
@@ -143,6 +156,9 @@ def _masked(info: RunInfo, picture: Any, stored: Any, labels: Mapping[str, str])
         if number or labels.get("0"):
             shape = Image.fromarray(((classes == number) * int(255 * OPACITY)).astype("uint8"))
             picture.paste(Image.new(picture.mode, picture.size, _colour(number)), (0, 0), shape)
+            left, top, _, bottom = shape.getbbox()
+            top = top if bottom - top > LINE else max(0, top - LINE)
+            _draw_label(ImageDraw.Draw(picture), left + 1, top + 1, labels.get(str(number), ""), _colour(number))
     return picture
 
 
