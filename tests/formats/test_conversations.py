@@ -57,3 +57,25 @@ def test_sample_has_the_same_ids_each_time() -> None:
     assert len({(span.trace, span.span) for span in spans}) == len(spans) == 2
     assert spans[0].attributes == {"reward": 1.0, conversations.SAMPLE: 0}
     assert (spans[0].inputs, spans[0].outputs) == ({"messages": CALLED[:3]}, CALLED[3:])
+
+
+def test_tables_that_libraries_log_as_any_are_samples() -> None:
+    """TRL's completions, and verl's table, of which each repeats the rows before: its last step's, one by one."""
+    assert conversations.are_samples(["step", "prompt", "completion", "exact", "advantage"])
+    assert not conversations.are_samples(["prompt", "completion"])  # which may grow: each table would repeat them
+    columns = ["step", *(f"{word}_{number}" for number in (1, 2) for word in ("input", "output", "score"))]
+    assert conversations.are_samples(columns)
+    rows = [[1, "a", "b", 0.0, "c", "d", 1.0], [2, "e", "f", 0.5, "g", "h", 1.5]]
+    found = conversations.unfolded(columns, rows)
+    assert found == (["step", "input", "output", "score"], [[2, "e", "f", 0.5], [2, "g", "h", 1.5]])
+    assert [trace["metadata"] for trace in conversations.as_traces(*found)] == [
+        {"step": 2, "score": 0.5}, {"step": 2, "score": 1.5},
+    ]  # fmt: skip
+    first, again = (
+        Media(step=step, time=T0, id=f"rank-0.1:{step}", name="val", type="table", items=[]) for step in (1, 2)
+    )
+    ids = [[one.trace for one in conversations.as_spans(record, "r", *found)] for record in (first, again)]
+    assert ids[0] == ids[1]
+    assert len(set(ids[0])) == 2
+    assert conversations.unfolded(columns, []) == (["step", "input", "output", "score"], [])
+    assert conversations.unfolded(["a"], [[1]]) == (["a"], [[1]])

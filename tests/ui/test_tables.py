@@ -66,6 +66,18 @@ def test_page_of_a_table_is_searched_and_sorted() -> None:
         assert [row[0] for row in csv.reader(io.StringIO(content.decode()))] == ["id", "117", "118", "119"]
 
 
+def test_samples_that_share_a_row_have_one_each() -> None:
+    """verl logs a row a step, three columns a sample, and repeats the rows before: shown are those of the last one."""
+    columns = "step input_1 output_1 score_1 input_2 output_2 score_2"
+    rows = [[1, "a", "b", 0.0, "c", "d", 1.0], [2, "e", "f", 0.5, "g", "h", 1.5]]
+    write_run("one", more=[table(1, rows[:1], columns), table(2, rows, columns)])
+    with site(runs=1) as found:
+        best = page(found, found.key("one"), sort="score", descending=1)
+        assert [one["name"] for one in best["columns"]] == ["step", "input", "output", "score"]
+        assert best["rows"] == [[2, "g", "h", 1.5], [2, "e", "f", 0.5]]
+        assert page(found, found.key("one"), place=0)["rows"] == [[1, "a", "b", 0.0], [1, "c", "d", 1.0]]
+
+
 def test_cells_files_are_shown() -> None:
     """Pictures, arrays and sounds as such; what a browser would run is saved; captions are texts."""
     cells = [image("media/a.npy"), image("media/v.npy", kind="video"), image("media/s.wav", "wav", "audio"),

@@ -24,6 +24,11 @@ WHOLE = ("messages", "conversation", "conversations")
 ASKED = ("prompt", "input", "question", "query", "instruction")
 ANSWERED = ("completion", "response", "output", "answer", "generation")
 _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "model": "assistant", "function": "tool"}
+COMPLETIONS = ("step", "prompt", "completion")
+"""The first columns of what TRL's trainers log (``log_completions``): a row for each completion."""
+GENERATIONS = ("step", "input_1", "output_1", "score_1")
+"""The first columns of what verl logs (``log_val_generations``): a row for each step, three columns for each sample.
+Each table repeats the rows of those before it."""
 KEPT = ("tool_calls", "tool_call_id", "name", "reasoning_content")
 
 
@@ -65,6 +70,19 @@ def _as_messages(value: Any, role: str) -> list[dict[str, Any]]:
     return messages(value) or [{"role": role, "content": text}]
 
 
+def are_samples(columns: Sequence[Any]) -> bool:
+    """Whether a table has the columns of samples that a library logs as any table."""
+    return tuple(columns[:3]) == COMPLETIONS or tuple(columns[:4]) == GENERATIONS
+
+
+def unfolded(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+    """A table of samples with a row for each: of verl's, the samples of its last step."""
+    if tuple(columns[:4]) != GENERATIONS:
+        return columns, rows
+    samples = [[row[0], *row[at : at + 3]] for row in rows[-1:] for at in range(1, len(row) - 2, 3)]
+    return ["step", "input", "output", "score"], samples
+
+
 def as_traces(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
     """The rows that are conversations as ``trackio.Trace`` keeps them: ``messages`` and ``metadata``."""
     found = [split(dict(zip(columns, row, strict=False))) for row in rows]
@@ -84,7 +102,9 @@ def as_spans(record: Media, run: str, columns: Sequence[str], rows: Sequence[Seq
     for number, row in enumerate(rows):
         if (one := split(dict(zip(columns, row, strict=False)))) is not None:
             asked, answered, others = one
-            digest = hashlib.sha256(f"{run}:{record.id}:{number}".encode()).hexdigest()
+            # A row that names its step is the same sample where a later table repeats it, as TRL's last one does.
+            place = f"{record.name}:{list(row)!r}" if columns[0] == "step" else record.id
+            digest = hashlib.sha256(f"{run}:{place}:{number}".encode("utf-8", "replace")).hexdigest()
             spans.append(
                 Span(
                     step=record.step, time=record.time, began=record.time, name=record.name, type="llm",

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from trackers.errors import UsageError
-from trackers.formats.conversations import SAMPLES
+from trackers.formats import conversations
 from trackers.formats.json_values import text
 from trackers.media.base import MediaStore, MediaValue, comes_from, made_from
 from trackers.records import MediaFile, escaped, name_floats
@@ -176,7 +176,9 @@ class Table(MediaValue):
         rows = [[cell(value, store) for value in row] for row in data]
         table = name_floats({"columns": [text(name) for name in self.columns], "rows": rows})
         content = msgspec.json.encode(table)
-        meta = {} if self.log_mode == "IMMUTABLE" else {"log_mode": self.log_mode}
+        meta: dict[str, Any] = {} if self.log_mode == "IMMUTABLE" else {"log_mode": self.log_mode}
+        if conversations.are_samples(self.columns):
+            meta[conversations.SAMPLES] = True
         if len(content) <= INLINE_BYTES:
             return [MediaFile(format="json", data=table, meta=meta)]
         return [MediaFile(format="json", file=store.put(content, "json"), meta=meta)]
@@ -231,7 +233,7 @@ class SampleTable(Table):
     def items(self, store: MediaStore) -> list[MediaFile]:
         items = super().items(store)
         for item in items:
-            item.meta = {**item.meta, SAMPLES: True}
+            item.meta = {**item.meta, conversations.SAMPLES: True}
         return items
 
 

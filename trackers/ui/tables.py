@@ -120,7 +120,7 @@ def logged(
         tables: list[logged_tables.LoggedTable] = []
         for part in parts:
             items = whole(part).items
-            content = _payload(items[0] if items else MediaFile(format="json"), root)
+            content = _samples(_payload(items[0] if items else MediaFile(format="json"), root))
             tables.append(logged_tables.LoggedTable(part, functools.partial(_given, content), tables[:]))
         return tables[-1].frame().table
 
@@ -129,6 +129,14 @@ def logged(
 
 def _given(content: Any) -> Any:
     return content
+
+
+def _samples(content: Any) -> Any:
+    """A table's content, verl's of samples with a row for each."""
+    if not isinstance(content, dict) or not all(isinstance(content.get(key), list) for key in ("columns", "rows")):
+        return content
+    columns, rows = conversations.unfolded(content["columns"], content["rows"])
+    return {**content, "columns": columns, "rows": rows}
 
 
 def _payload(item: MediaFile, root: Path | None) -> Any:

@@ -11,14 +11,14 @@ import errno
 import io
 import json
 import wave
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 
 from trackers.errors import DeliveryError, Rejected, Unavailable
-from trackers.formats.conversations import SAMPLES
+from trackers.formats import conversations
 from trackers.formats.pixels import array_as_gif, array_as_picture, array_frames, load_array, open_picture, refusing
 from trackers.records import Media, MediaFile
 from trackers.support import confined
@@ -162,15 +162,15 @@ def table(info: RunInfo, item: MediaFile) -> tuple[list[str], list[list[Any]]]:
     return [str(column) for column in data["columns"]], [list(row) for row in data["rows"]]
 
 
-def samples(info: RunInfo, record: Media) -> Iterator[tuple[list[str], list[list[Any]]]]:
-    """The tables of a record whose rows are samples of a language model, as :func:`table` gives them.
+def samples(info: RunInfo, record: Media) -> Iterator[tuple[Sequence[str], Sequence[Sequence[Any]]]]:
+    """The tables of a record whose rows are samples of a language model: names and rows, one for each sample.
 
     Raises:
         Rejected: as :func:`table`.
     """
     for item in record.items:
-        if record.type == "table" and item.meta.get(SAMPLES):
-            yield table(info, item)
+        if record.type == "table" and item.meta.get(conversations.SAMPLES):
+            yield conversations.unfolded(*table(info, item))
 
 
 def cell(value: Any) -> tuple[str, list[MediaFile]] | None:
