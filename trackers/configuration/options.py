@@ -471,7 +471,7 @@ def _of_chosen_plugins(tree: Tree, trackers: str) -> dict[str, Assignment]:
 
 def _prefixes(trackers: str) -> tuple[str, ...]:
     names = registry.parse(trackers)
-    return tuple(plugin_options.prefix(name) for name in names if name not in registry.BUILT_IN)
+    return tuple(word for name in names if name not in registry.BUILT_IN for word in plugin_options.beginnings(name))
 
 
 def _declared_prefixes() -> tuple[str, ...]:

@@ -43,6 +43,11 @@ def prefix(name: str) -> str:
     return re.sub(r"\W", "_", name).upper() + "_"
 
 
+def beginnings(name: str) -> tuple[str, ...]:
+    """What options of a plug-in begin with; of a distribution of ours, options with other names too."""
+    return (prefix(name), *(plugins.OURS[name].options if name in plugins.OURS else ()))
+
+
 @functools.cache
 def fragments() -> Mapping[str, Fragment]:
     """The fragments of what is installed, by the plug-ins' names."""
@@ -103,7 +108,7 @@ def _read(name: str, target: str) -> Fragment:
     if len(kconf.kconfig_filenames) > 1:
         raise ConfigError(f"{path} sources other files")
     symbols = frozenset(symbol.name for symbol in kconf.unique_defined_syms)
-    if strange := sorted(symbol for symbol in symbols if not symbol.startswith(prefix(name))):
+    if strange := sorted(symbol for symbol in symbols if not symbol.startswith(beginnings(name))):
         raise ConfigError(f"{path} declares {strange[0]}: its options begin with {prefix(name)}")
     if not symbols:
         raise ConfigError(f"{path} declares no option")

@@ -41,6 +41,7 @@ OURS: dict[str, Own] = {
     "lake": Own(frozenset({"tracker", "source"}), commands=("lake",)),
     "mcp": Own(commands=("mcp", "skill")),
     "neptune": Own(frozenset({"source"})),
+    "otlp": Own(frozenset({"tracker"}), ("TRACKER_OTLP_ENDPOINT",)),
     "rerun": Own(commands=("rerun",)),
     "sweeps": Own(commands=("run",)),
     "swanlab": Own(frozenset({"tracker", "source", "copies"}), ("SWANLAB_LOG_DIR",)),

@@ -1,0 +1,1 @@
+"""OpenTelemetry as a tracker: spans to an OTLP endpoint."""
