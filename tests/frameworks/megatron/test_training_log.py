@@ -291,6 +291,31 @@ def test_console_trackers_and_user_have_intervals_of_their_own(monkeypatch: pyte
     run.finish()
 
 
+@pytest.mark.parametrize("start", [0, 40], ids=["begun", "resumed"])
+@pytest.mark.parametrize(("interval", "elapsed_ms"), [(4, [2000, 3000, 3000]), (1, [None, *[2000] * 3, *[3000] * 8])])
+def test_time_of_the_first_interval_is_that_of_its_iterations_but_the_first(
+    start: int, interval: int, elapsed_ms: list[float | None], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An iteration takes 50 s at first, which compiles, 2 s to the fourth and 3 s later; an evaluation of 7 s and a
+    checkpoint of 9 s between count for none. After a resume the first interval is that of the start again."""
+    now = [100.0]
+    monkeypatch.setattr("trackers.instruments.timers.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    printed: list[str] = []
+    config = LoggerConfig(log_interval=interval)
+    log = MegatronLog(run, config, train_iters=start + 12, global_batch_size=2, write=printed.append)
+    for iteration in range(1, 13):
+        now[0] += 50 if iteration == 1 else 2 if iteration <= 4 else 3
+        call(log, start + iteration)
+        if iteration in (2, 6):
+            with log.pause("evaluation"):
+                now[0] += 7
+            with log.checkpoint():
+                now[0] += 9
+    parts = [re.search(r"elapsed time per iteration \(ms\): ([0-9.]+) \|", text) for text in printed]
+    lines = [part for part, text in zip(parts, printed, strict=True) if "consumed samples" in text]
+    assert [part and float(part[1]) for part in lines] == elapsed_ms
+
+
 def test_rank_that_left_an_interval_out_is_not_taken_for_this_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a rank tells of another interval than this is in no report: it is left out, as one that tells nothing."""
     monkeypatch.setattr(
