@@ -182,9 +182,13 @@ def lists_and_arrays(wandb: Any) -> None:
 def other_objects(wandb: Any) -> None:
     """What scripts put among their values."""
     import datetime
+    import uuid
 
-    run = wandb.init(project="other_objects")
+    config = {"when": datetime.datetime(2026, 1, 2, 3), "day": datetime.date(2026, 1, 2)}
+    run = wandb.init(project="other_objects", config=config)
     run.log({"when": datetime.datetime(2026, 1, 2, 3, 4, 5), "day": datetime.date(2026, 1, 2), "raw": b"text"})
+    run.log({"took": datetime.timedelta(days=-1, seconds=2.5), "at": datetime.time(3, 4), "who": uuid.UUID(int=7)})
+    run.log({"parts": dataclasses.make_dataclass("Parts", ["a", "b"])(1.5, "text")})
     run.log({"function": math.sqrt, "class": argparse.Namespace, "complex": 1 + 2j, "numbers": {1}})
     run.finish()
 

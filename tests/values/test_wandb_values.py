@@ -36,6 +36,8 @@ class Colour(enum.Enum):
         (datetime.timedelta(days=1, seconds=2.25), "P1DT2.25S"),
         (datetime.timedelta(seconds=-1.5), "-PT1.5S"),
         (datetime.timedelta(), "PT0S"),
+        (datetime.timedelta(days=3), "P3D"),
+        (datetime.timedelta(hours=25, minutes=61, microseconds=1), "P1DT2H1M0.000001S"),
         (uuid.UUID(int=5), "00000000-0000-0000-0000-000000000005"),
     ],
     ids=str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 import math
 import os
@@ -49,6 +50,8 @@ def _to_json_values(value: Any, depth: int) -> Any:
         return [to_json_values(item, depth + 1) for item in value]
     if isinstance(value, os.PathLike):
         return escaped(os.fsdecode(value))
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
     return _object(value, depth)
 
 

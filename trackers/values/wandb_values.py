@@ -10,8 +10,6 @@ import math
 import uuid
 from typing import Any
 
-import msgspec
-
 from trackers.formats.json_values import to_json_values
 from trackers.records import name_floats
 from trackers.values.coerce import ListText
@@ -40,7 +38,7 @@ def converted(value: Any) -> Any:
     if isinstance(value, (datetime.date, datetime.datetime, datetime.time)):
         return value.isoformat()
     if isinstance(value, datetime.timedelta):
-        return str(msgspec.to_builtins(value)) if value else "PT0S"
+        return _duration(value)
     if isinstance(value, uuid.UUID):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -54,6 +52,23 @@ def converted(value: Any) -> Any:
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
     return None
+
+
+def _duration(value: datetime.timedelta) -> str:
+    """By ISO 8601, as ``P1DT2H0.5S``; what is 0 is left out."""
+    minutes, seconds = divmod(abs(value), datetime.timedelta(minutes=1))
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "D"), (hours, "H"), (minutes, "M"), (f"{seconds.total_seconds():.6f}".rstrip("0").rstrip("."), "S"))
+    day, *time = (f"{part}{unit}" if part not in (0, "0") else "" for part, unit in parts)
+    clock = "".join(time)
+    return (
+        ("-" if value.days < 0 else "")
+        + "P"
+        + day
+        + (f"T{clock}" if clock or not day else "")
+        + ("" if value else "0S")
+    )
 
 
 def _listed(value: Any) -> str:
