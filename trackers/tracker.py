@@ -73,6 +73,7 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
         given for one tracker only (``settings``).
     config: the configuration as ``init`` got it; later changes are Config records. Trackers take the
         configuration from the records, the first of which repeats this one.
+    forked_from: "project/id@step" of the run whose history up to that step this one begins with; "": of none.
     edits: bytes of the stream of edits that tags, group and notes hold already.
     seal: proof that this user's own trackers wrote the options (:mod:`trackers.journal.signature`).
     directory: the run's directory, absolute; set by whoever reads the file, never stored.
@@ -107,6 +108,7 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
     attempts: list[dict[str, Any]] = []
     pauses: list[tuple[float, float]] = []
     version: int = 1
+    forked_from: str = ""
     edits: int = 0
     seal: str = ""
     directory: str = ""

@@ -143,7 +143,7 @@ LONGEST = 300
 """Maximum length of a name or a text in a listing, in characters."""
 KEPT = 24
 """Maximum number of last values, and of results, kept of a run for the next listing."""
-_VERSION = "lines 5"
+_VERSION = "lines 6"
 
 
 class Standing(NamedTuple):
@@ -157,7 +157,8 @@ class Standing(NamedTuple):
 
 class RunLine(msgspec.Struct, array_like=True, gc=False):
     """One run. path: its directory or source. last, results: some last values and results; more: others are there.
-    doubtful: nothing says yet whether it lives, see :func:`trackers.journal.status.is_doubtful`."""
+    doubtful: nothing says yet whether it lives, see :func:`trackers.journal.status.is_doubtful`.
+    forked_from: ``project/id@step``, or ""."""
 
     path: str
     project: str
@@ -171,6 +172,7 @@ class RunLine(msgspec.Struct, array_like=True, gc=False):
     more: bool
     trackers: dict[str, Standing]
     doubtful: bool = False
+    forked_from: str = ""
 
 
 class Listing(NamedTuple):
@@ -240,7 +242,30 @@ def run_line(path: str, view: Overview) -> RunLine:
             for name, entry in view.trackers.items()
         },
         doubtful=is_doubtful(view.status),
+        forked_from=view.info.forked_from[:LONGEST],
     )
+
+
+def as_tree(lines: Iterable[RunLine]) -> list[RunLine]:
+    """Lines with each fork below its parent, as far as that is among them, and names that show it: ``└ lower-lr``."""
+    known = {f"{line.project}/{line.id}": line for line in lines}
+    below: dict[str, list[RunLine]] = {}
+    for line in known.values():
+        parent = line.forked_from.rpartition("@")[0]
+        below.setdefault(parent if parent in known else "", []).append(line)
+    drawn: list[RunLine] = []
+
+    def draw(parent: str, depth: int) -> None:
+        for line in below.pop(parent, []):
+            step = f" @{line.forked_from.rpartition('@')[2]}" if depth else ""
+            sign = f"{'  ' * (depth - 1)}└ " if depth else ""
+            drawn.append(msgspec.structs.replace(line, name=f"{sign}{line.name}{step}"))
+            draw(f"{line.project}/{line.id}", depth + 1)
+
+    draw("", 0)
+    for parent in list(below):  # of each other's, which only files that were changed by hand can say
+        draw(parent, 1)
+    return drawn
 
 
 def _truncated(values: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.metrics import roles
 from trackers.readers.boundary import boundary
 
-ABOUT = ("name", "id", "project", "status", "steps", "age", "created", "group", "tags", "notes", "host", "trackers")
+ABOUT = ("name", "id", "project", "status", "steps", "age", "created", "group", "tags", "notes", "host",
+         "forked_from", "trackers")  # fmt: skip
 """Columns that are no values of the run."""
 VALUES = 4
 """Maximum number of columns of results and last values, unless they are named."""

@@ -52,6 +52,7 @@ def ls(
         int | None, typer.Option("-n", min=1, help="Only so many: the newest, or the first that --sort gives.")
     ] = None,
     columns: Columns = "",
+    tree: Annotated[bool, typer.Option("--tree", help="Forks below the runs that they were forked from.")] = False,
     watching: Watch = False,
     as_json: AsJson = False,
 ) -> None:
@@ -64,6 +65,7 @@ def ls(
     Example: trackers ls digits --sort final/best_val_loss -n 5; trackers ls "lr*" "where:config.depth > 2"
     """
     from trackers.analysis import run_table
+    from trackers.analysis.run_list import as_tree
     from trackers.errors import UsageError
     from trackers.journal.naming import none_in
 
@@ -72,7 +74,7 @@ def ls(
     if watching and as_json:
         raise UsageError("--watch and --json: only one of them")
     if as_json:
-        refuse(context, "is for the table: --json has everything", "columns")
+        refuse(context, "is for the table: --json has everything", "columns", "tree")
 
     def listed(say: Callable[[str], None]) -> list[RunLine]:
         own, others = _named(runs, directory)
@@ -81,7 +83,8 @@ def ls(
             from trackers.analysis.source_list import overviews
 
             views.update({view.info.directory: view for view in overviews(others, say)})
-        return _choose_lines(root, own, views, project, status, sort, count, say)
+        lines = _choose_lines(root, own, views, project, status, sort, count, say)
+        return as_tree(lines) if tree else lines
 
     def complain(text: str) -> None:
         print(f"trackers: {printable(text)}", file=sys.stderr)
@@ -205,7 +208,10 @@ def show(
     info = view.info
     print(f"{printable(info.name)}  ({printable(f'{info.project}/{info.id}')})")
     print(f"  status     {view.status.name}" + (f": {printable(view.status.reason)}" if view.status.reason else ""))
-    print(f"  started    {show_time(info.created)} on {printable(info.host)}, attempt {len(info.attempts)}")
+    attempt = len(info.attempts) - bool(info.forked_from)  # the first of a fork is its parent's
+    print(f"  started    {show_time(info.created)} on {printable(info.host)}, attempt {attempt}")
+    if info.forked_from:
+        print(f"  forked     from {printable(info.forked_from)}")
     print(f"  command    {printable(' '.join([info.program, *info.argv]))}")
     if info.git.get("commit"):
         print(f"  git        {printable(info.git['commit'][:12])} {printable(info.git.get('branch', ''))}")

@@ -121,9 +121,10 @@ class AttemptHistory:
         """Every record that counts but what was printed, stream by stream, the earlier attempts first."""
         for name in self._names:
             if name.writer != "console":
-                yield from self._of(name)
+                yield from self.of(name)
 
-    def _of(self, name: StreamName) -> Iterator[Record]:
+    def of(self, name: StreamName) -> Iterator[Record]:
+        """Every record of a stream that counts."""
         reader = StreamReader(self._run.stream(name))
         while batch := reader.read(5000):
             yield from self.valid(name, batch)
@@ -140,7 +141,7 @@ class AttemptHistory:
 
     def fold(self, recorded: dict[str, Any]) -> SummaryFold:
         """:func:`trackers.metrics.summary.folded` of all streams in order of time."""
-        streams = [self._of(name) for name in self._names if name.writer != "console"]
+        streams = [self.of(name) for name in self._names if name.writer != "console"]
         return folded(heapq.merge(*streams, key=lambda record: record.time), recorded)
 
     def _asks_for_results(self) -> bool:

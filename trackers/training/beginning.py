@@ -18,7 +18,7 @@ from trackers import configuration, records
 from trackers._version import __version__
 from trackers.alerts import PROJECT_FILE
 from trackers.backends import registry
-from trackers.errors import UsageError
+from trackers.errors import NotFound, UsageError
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.messages import Message, show
 from trackers.journal.run_directory import RunDirectory, check_id, in_journal
@@ -36,7 +36,7 @@ from trackers.support.interruption import pass_on
 from trackers.support.redaction import hide, mask_argv, mask_source
 from trackers.support.run_requests import AGREED
 from trackers.tracker import RunInfo
-from trackers.training import console_capture, environment, imported_code, notebook_cells, stores
+from trackers.training import console_capture, environment, forking, imported_code, notebook_cells, stores
 from trackers.training import resume as resumption
 from trackers.training.exit_hooks import ending
 from trackers.training.recorder import Recorder
@@ -107,6 +107,8 @@ class _Beginning:
         self.listens = transport.network and self.has_relay and self.node.nodes > 1
         self.store = store_of(options["TRACKER_DIR"]) if request.mode == "online" else ""
         self.runs_again = bool(os.environ.get(RERUN_OF))
+        self.forked_from = str(options["TRACKER_FORK_FROM"] or "")
+        self.origin: forking.Origin | None = None
         self.notes: list[str] = []
 
     def run(self, on_finish: Callable[[Run], None]) -> Run:
@@ -174,10 +176,24 @@ class _Beginning:
         opened = resumption.open_attempt(
             root, self.asked_id, request.resume, info.name if self.asked_name else "", info,
             launched.run_id() if launched is not None else "", self.runs_again, claimed, watching,
+            first=forking.ATTEMPT + 1 if self.forked_from else 1,
         )  # fmt: skip
         info.id, info.directory = opened.run.path.name, str(opened.run.path)
+        if self.forked_from and opened.before is None:  # else this goes on with what was forked then
+            self.origin = self._found(opened, root)
         self._add_project_rules(opened.run.path.parent)
         return opened, brought
+
+    def _found(self, opened: OpenedAttempt, root: Path) -> forking.Origin:
+        """The run and step that this one is forked from."""
+        try:
+            project, parent = forking.parent_of(self.forked_from)
+            if self.store and parent:
+                stores.fetch(self.store, root, project or self.info.project, parent, None)
+            return forking.find(self.forked_from, root, self.info.project)
+        except (UsageError, NotFound):
+            opened.discard()
+            raise
 
     def _add_project_rules(self, project: Path) -> None:
         """Have the project's alert rules hold for this run, too."""
@@ -193,6 +209,10 @@ class _Beginning:
     def _go_on(self, opened: OpenedAttempt) -> Continuation:
         """Take over what a continued run keeps."""
         step = self.request.step
+        if self.origin is not None:
+            changed = forking.inherit(self.info, self.origin)
+            shared = self.origin.step
+            return Continuation(shared + 1, shared, None, changed, self.origin.history.last_time())
         if opened.before is None:
             return Continuation() if step is None else Continuation(first_step=step + 1)
         history = AttemptHistory(opened.run)
@@ -216,12 +236,14 @@ class _Beginning:
         self.info.attempts.append(self._attempt(opened.attempt, went_on))
         start = self._start(opened, went_on, axis)
         lines: list[Record] = [start]
-        if self.request.config:
-            lines.append(Config(time=self.now, values=self.request.config))
+        if self.request.config or self.origin is not None:
+            lines.append(Config(time=self.now, values=self.info.config))
         if opened.before is not None:
             lines += resumption.told_anew(self.info, run, start.time)
         try:
             _append(writer, lines)
+            if self.origin is not None:  # after the start that says whose run this is
+                forking.write(self.origin, run)
             if rewind is not None:  # what counts after the rewind shows once the start that says so is written
                 _append(writer, resumption.results_at(rewind, run, results, start.time))
             self._publish(opened)
@@ -284,8 +306,9 @@ class _Beginning:
         """Let others know the attempt: ``run.json``, the store's claim, what the launch's other ranks look for."""
         run, transport = opened.run, self.request.transport
         with resumption.alone(run) if self.asked_id or self.request.resume else contextlib.nullcontext():
+            own = len(self.info.attempts)
             stored = resumption.merge_attempts(self.info, run)
-            if len(stored.attempts) > 1 and self.asked_id and self.request.resume in (None, "never"):
+            if len(stored.attempts) > own and self.asked_id and self.request.resume in (None, "never"):
                 opened.discard()
                 raise UsageError(resumption.TAKEN.format(self.asked_id, run.path.parent))
             run.write_info(stored)
@@ -344,7 +367,8 @@ class _Beginning:
         if self.runs_again and self.asked_id and self.asked_id != info.id:
             lines.append(f"run {self.asked_id!r} stays as it is: this one, which runs it again, has another id")
         if went_on.changed:
-            lines.append(resumption.notice(went_on.changed))
+            whose = f"{self.origin.text}'s" if self.origin is not None else "the last attempt's"
+            lines.append(resumption.notice(went_on.changed, whose))
         if before is not None and info.directory in brought:
             lines.append(stores.notice(before.host, went_on.last_time, went_on.last_step, before.options))
         if before is not None and opened.alive:

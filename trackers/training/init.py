@@ -83,6 +83,7 @@ def init(
     id: str | None = None,
     resume: str | bool | None = None,
     step: int | None = None,
+    fork_from: str | None = None,
     mode: str | None = None,
     dir: str | os.PathLike[str] | None = None,
     rank: int | str | None = None,
@@ -110,6 +111,8 @@ def init(
             "auto" or True also finds an unfinished run without an id. None: it is an error if the run exists.
         step: with an earlier run, finished optimizer steps of the checkpoint that it goes back to: what was logged
             above is superseded.
+        fork_from: "RUN@1200": a new run begins with the values, media, results and settings that an earlier one had up
+            to that step; ``config`` says what is different. docs/forks.md.
         mode: online, offline (journal only, deliver later with ``trackers sync``) or disabled.
         dir: where runs lie; default TRACKER_DIR, else "runs".
         rank: this process's rank; default the launcher's. Only the main rank logs; the others add to values across
@@ -129,7 +132,7 @@ def init(
     Raises:
         UsageError: whatever can be seen before the first step: an unknown tracker or option, a missing package
             or login, a directory that can't be written, an id that can't be a file name.
-        NotFound: ``resume="must"``, and there is no such run.
+        NotFound: ``resume="must"`` or ``fork_from``, and there is no such run.
     """
     given = {
         "TRACKER": _joined(trackers),
@@ -142,6 +145,7 @@ def init(
         "TRACKER_MODE": mode,
         "TRACKER_DIR": os.fspath(dir) if dir is not None else None,
         "TRACKER_RUN_ID": id,
+        "TRACKER_FORK_FROM": fork_from,
         "TRACKER_INLINE": inline,
         "TRACKER_REDUCE": reduce,
     }

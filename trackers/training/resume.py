@@ -99,6 +99,7 @@ def open_attempt(
     again: bool = False,
     claimed: Claimed = lambda run: (0, ""),
     watching: Watching = lambda run: None,
+    first: int = 1,
 ) -> OpenedAttempt:
     """The run that ``init`` asks for, with a stream of its own that no other process has.
 
@@ -112,6 +113,7 @@ def open_attempt(
             error.
         claimed: asked where a run may have been begun on another machine, too.
         watching: see :func:`find`.
+        first: number of a new run's first attempt.
 
     Raises:
         UsageError: the id is taken, or nothing can be written there. NotFound: no such run.
@@ -141,7 +143,7 @@ def open_attempt(
             run.make(str(info.option("TRACKER_SHARE", "owner")))
             if not os.access(run.streams, os.W_OK):
                 raise PermissionError(13, "Permission denied")
-            attempt = max(only or run.attempt() + 1, elsewhere + 1)
+            attempt = max(only or run.attempt() + 1, elsewhere + 1, first if before is None else 1)
             writer = StreamWriter(run.stream(StreamName("rank", 0, attempt)), exclusive=True)
             return OpenedAttempt(run, writer, attempt, before, alive, made)
         except FileExistsError:  # another process was quicker: this one is a later attempt, or takes another run
@@ -345,11 +347,11 @@ def _as_before(old: Any, now: Any) -> Any:
     return old if isinstance(now, str) and isinstance(old, str) and _comparable(now) == _comparable(old) else now
 
 
-def notice(changed: Mapping[str, Mapping[str, Any]]) -> str:
+def notice(changed: Mapping[str, Mapping[str, Any]], whose: str = "the last attempt's") -> str:
     """One line that names what is different: ``the config differs from the last attempt's: lr 0.1 → 0.01``."""
     parts = [f"{n} {v.get('old', '(new)')!s:.40} → {v['new']!s:.40}" for n, v in list(changed.items())[:SHOWN]]
     more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
-    return f"the config differs from the last attempt's: {', '.join(parts)}{more}"
+    return f"the config differs from {whose}: {', '.join(parts)}{more}"
 
 
 def take_over(

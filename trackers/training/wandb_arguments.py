@@ -87,7 +87,7 @@ class Settings(dict[str, Any]):
 ARGUMENTS = {
     "entity": "WANDB_ENTITY", "project": "TRACKER_PROJECT", "name": "TRACKER_RUN_NAME", "id": "TRACKER_RUN_ID",
     "group": "TRACKER_GROUP", "tags": "TRACKER_TAGS", "notes": "TRACKER_NOTES", "mode": "TRACKER_MODE",
-    "dir": "TRACKER_DIR", "resume": "TRACKER_RESUME",
+    "dir": "TRACKER_DIR", "resume": "TRACKER_RESUME", "fork_from": "TRACKER_FORK_FROM",
 }  # fmt: skip
 """Arguments of ``wandb.init`` that are options here."""
 
@@ -126,10 +126,6 @@ WITHOUT_EFFECT = {
     "monitor_gym": "log videos with Video",
 }
 
-IMPOSSIBLE = {
-    "fork_from": "start a new run and name the old one in its config",
-}
-
 
 def init_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     """W&B's keyword arguments of ``init`` as ours.
@@ -141,7 +137,6 @@ def init_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         TypeError: an unknown argument, with the nearest name.
-        NotProvided: fork_from, which would begin another run than the one that was asked for.
         UsageError: resume_from isn't "<run id>?_step=<step>".
     """
     settings = given.get("settings")
@@ -159,9 +154,6 @@ def init_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
         elif name == "resume_from":
             if value is not None:
                 arguments.update(_rewind(str(value)))
-        elif name in IMPOSSIBLE:
-            if value is not None:
-                raise NotProvided(f"init: {name} is W&B's own; {IMPOSSIBLE[name]}, or call wandb.init itself")
         elif name in WITHOUT_EFFECT:
             if value:
                 warn(f"init: {name} has no effect here; {WITHOUT_EFFECT[name]}")
@@ -212,9 +204,7 @@ def _option(symbol: str, value: Any) -> Any:
 
 def _unknown(name: str) -> str:
     own = ("trackers", "rank", "step", "inline", "defconfig", "options", "flags")
-    names = sorted(
-        {*ARGUMENTS, *PASSED_ON, *TENSORBOARD, *WITHOUT_EFFECT, *IMPOSSIBLE, *HARMLESS, "settings", "resume_from", *own}
-    )
+    names = sorted({*ARGUMENTS, *PASSED_ON, *TENSORBOARD, *WITHOUT_EFFECT, *HARMLESS, "settings", "resume_from", *own})
     hint = did_you_mean(name, names, f". Known: {', '.join(names)}")
     return f"init() got an unexpected keyword argument {name!r}{hint}"
 

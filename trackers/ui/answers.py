@@ -387,6 +387,7 @@ def _identity(catalogue: Catalogue, key: str, config: dict[str, Any]) -> tuple[d
     about = {
         "command": " ".join([info.program, *info.argv]), "directory": info.directory, "executable": info.python,
         "host": info.host, "user": info.user, "notes": info.notes or "", "job type": info.job_type or "",
+        "forked from": info.forked_from,
         "git": {name: info.git.get(name) for name in ("commit", "branch", "remote") if info.git.get(name)},
     }  # fmt: skip
     return about, records.merge(info.config, config), delivery_report(directory, info.trackers)
