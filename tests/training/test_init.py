@@ -459,8 +459,8 @@ def _overtaken(monkeypatch: pytest.MonkeyPatch, **more: Any) -> list[Run]:
     """Have each start that has claimed its stream be overtaken by another whole one, which is given back."""
     open_attempt, rivals, nested = resume.open_attempt, list[Run](), [False]
 
-    def slow(*arguments: Any) -> resume.OpenedAttempt:
-        opened = open_attempt(*arguments)
+    def slow(*arguments: Any, **named: Any) -> resume.OpenedAttempt:
+        opened = open_attempt(*arguments, **named)
         if not nested[0]:
             nested[0] = True
             rivals.append(begin("json", id="abc", project="p", reinit="create_new", **more))

@@ -108,7 +108,7 @@ class _Beginning:
         self.store = store_of(options["TRACKER_DIR"]) if request.mode == "online" else ""
         self.runs_again = bool(os.environ.get(RERUN_OF))
         self.forked_from = str(options["TRACKER_FORK_FROM"] or "")
-        self.origin: forking.Origin | None = None
+        self.origin: forking.ForkOrigin | None = None
         self.notes: list[str] = []
 
     def run(self, on_finish: Callable[[Run], None]) -> Run:
@@ -184,7 +184,7 @@ class _Beginning:
         self._add_project_rules(opened.run.path.parent)
         return opened, brought
 
-    def _found(self, opened: OpenedAttempt, root: Path) -> forking.Origin:
+    def _found(self, opened: OpenedAttempt, root: Path) -> forking.ForkOrigin:
         """The run and step that this one is forked from."""
         try:
             project, parent = forking.parent_of(self.forked_from)

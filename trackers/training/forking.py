@@ -37,7 +37,7 @@ CONFIG = "forked_from"
 _REFERENCE = re.compile(r"(?P<run>.+?)(?:@|\?_step=)(?P<step>[0-9]+)")
 
 
-class Origin(NamedTuple):
+class ForkOrigin(NamedTuple):
     """What a run is forked from.
 
     Attributes:
@@ -55,7 +55,7 @@ class Origin(NamedTuple):
         return f"{self.info.project}/{self.info.id}@{self.step}"
 
 
-def find(reference: str, root: Path, project: str) -> Origin:
+def find(reference: str, root: Path, project: str) -> ForkOrigin:
     """The run and step that ``init(fork_from=…)`` names.
 
     Args:
@@ -84,7 +84,7 @@ def find(reference: str, root: Path, project: str) -> Origin:
     step = int(match["step"]) if match else last
     if step > last:
         raise UsageError(f"fork_from={reference!r}: its last step is {last:,}")
-    return Origin(run, run.read_info(), history, step)
+    return ForkOrigin(run, run.read_info(), history, step)
 
 
 def parent_of(reference: str) -> tuple[str, str]:
@@ -103,7 +103,7 @@ def _places(name: str, root: Path, project: str) -> Iterator[Path]:
     yield Path(name).expanduser()
 
 
-def inherit(info: RunInfo, origin: Origin) -> dict[str, Any]:
+def inherit(info: RunInfo, origin: ForkOrigin) -> dict[str, Any]:
     """Give a fork its parent's settings, where it has none of its own. How its own differ from the parent's."""
     config = dict(origin.info.config)
     for record in resumption.configs(origin.history):
@@ -117,7 +117,7 @@ def inherit(info: RunInfo, origin: Origin) -> dict[str, Any]:
     return changed
 
 
-def write(origin: Origin, run: RunDirectory) -> None:
+def write(origin: ForkOrigin, run: RunDirectory) -> None:
     """Write what a fork has of its parent as its first attempt, in order of time.
 
     Raises:
@@ -141,7 +141,7 @@ def write(origin: Origin, run: RunDirectory) -> None:
         writer.release()
 
 
-def _shared(origin: Origin) -> Iterator[Record]:
+def _shared(origin: ForkOrigin) -> Iterator[Record]:
     starts = origin.history.starts()
     if starts:
         first = starts[0]
@@ -149,7 +149,7 @@ def _shared(origin: Origin) -> Iterator[Record]:
     yield from heapq.merge(*_streams(origin), key=lambda record: record.time)
 
 
-def _streams(origin: Origin) -> Iterable[Iterator[Record]]:
+def _streams(origin: ForkOrigin) -> Iterable[Iterator[Record]]:
     """Of each stream of training's own, what counts of it up to the step."""
     for name in origin.run.stream_names():
         if name.writer in ("rank", "reducer"):
