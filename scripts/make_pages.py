@@ -35,6 +35,8 @@ from tests.fakes.gpu_drivers import standin
 PAGES = Path(__file__).parent / "pages"
 TRACKERS = ("tensorboard", "mlflow", "trackio", "wandb")
 PROJECT = "leaves"
+SWEPT = "sweep-0.0005-96"
+"""A run that both sides list: MLflow folds the baseline of its own client below its parent."""
 WIDTH, HEIGHT, MOST_LOOKS = 1400, 1000, 60
 
 Shot = tuple[str, str, str]
@@ -108,17 +110,22 @@ tab?.click();
 return Boolean(tab);
 """
 
-SETTLED = """
-const shown = document.body?.innerText ?? '';
-return document.readyState == 'complete' && shown.includes(arguments[0])
-    && shown.length;
+SETTLED = r"""
+const texts = root => [...root.childNodes].flatMap(node =>
+    node.nodeType == Node.TEXT_NODE ? [node.data]
+    : node.nodeType != Node.ELEMENT_NODE || getComputedStyle(node).display == 'none' ? []
+    : node.tagName == 'SLOT' ? node.assignedNodes().flatMap(one => one.data ?? texts(one))
+    : texts(node.shadowRoot ?? node));
+const shown = document.body ? texts(document.body).join(' ').replace(/\s+/g, ' ') : '';
+return document.readyState == 'complete' && shown.includes(arguments[0]) && shown.replace(/\d+/g, '0');
 """
-"""How much a page shows; false before it shows what it is about."""
+"""What a page shows, also in its elements' own trees (TensorBoard's), but for how long ago things were; false before it
+shows what it is about."""
 
 
 def settle(browser: Browser, name: str, word: str) -> None:
     """Wait until a page shows a word, and nothing more for a few seconds; at most a minute."""
-    seen: list[int] = []
+    seen: list[str] = []
 
     def same() -> bool:  # or it asks its server for ever
         seen.append(browser.script(SETTLED, word))
@@ -144,8 +151,8 @@ def logdir(folder: Path) -> str:
 
 
 def tensorboard_pages(url: str) -> list[Shot]:
-    names = {"time series": "train/loss", "scalars": "train", "hparams": "Trial ID", "text": "step", "images": "step",
-             "histograms": "weights"}  # fmt: skip
+    names = {"time series": "learning_rate", "scalars": "train", "hparams": "Trial ID", "text": "step",
+             "images": "step", "histograms": "weights"}  # fmt: skip
     return [(name, f"{url}/#{name.replace(' ', '')}", word) for name, word in names.items()]
 
 
@@ -158,14 +165,14 @@ def mlflow_pages(url: str) -> list[Shot]:
     one = f"{base}/runs/{run}"
     training = "workflowType=machine_learning"
     return [
-        ("experiment", base, PROJECT), ("runs", f"{base}/runs?{training}", "baseline-cosine"),
+        ("experiment", base, PROJECT), ("runs", f"{base}/runs?{training}", SWEPT),
         ("models", f"{base}/models?{training}", "detector"), ("overview", f"{one}?{training}", "About this run"),
         ("charts", f"{one}/model-metrics?{training}", "train"),
         ("system", f"{one}/system-metrics?{training}", "Add chart"),
         ("artifacts", f"{one}/artifacts?{training}", "config.json"),
         ("traces", f"{one}/traces?{training}", "Which leaf"),
-        ("compare charts", f"{base}/runs?compareRunsMode=CHART&{training}", "baseline-cosine"),
-        ("evaluation", f"{base}/runs?compareRunsMode=ARTIFACT&{training}", "baseline-cosine"),
+        ("compare charts", f"{base}/runs?compareRunsMode=CHART&{training}", SWEPT),
+        ("evaluation", f"{base}/runs?compareRunsMode=ARTIFACT&{training}", SWEPT),
     ]  # fmt: skip
 
 
@@ -290,8 +297,9 @@ WORDS: dict[tuple[str, str], str] = {
     (
         "tensorboard",
         "time series",
-    ): "Training's curves first: results are columns of HPARAMS, and no charts of one dot. The "
-    "step metric `epoch` is a curve, as whatever is logged. What was above the step of a resume is gone.",
+    ): "Training's curves alone: results are columns of HPARAMS, and no charts of one dot. The "
+    "step metric `epoch` lies in the last group but one (~axes); `learning_rate` has no slash, and so is before "
+    "train on both sides. What was above the step of a resume is gone.",
     ("tensorboard", "scalars"): "The machine's samples are the last group (~system).",
     ("tensorboard", "hparams"): "Every run is a row, not the sweep alone; results and what differs come first.",
     ("tensorboard", "text"): "Tags, notes, status, artifacts and environment are one card, trackers/run.",
@@ -316,7 +324,7 @@ WORDS: dict[tuple[str, str], str] = {
         "mlflow",
         "charts",
     ): "Results are bars that compare runs. MLflow sorts sections by their names: final stands before train, "
-    "as for anyone who names a metric so.",
+    "as for anyone who names a metric so; docs/choosing-trackers.md says what was tried.",
     ("mlflow", "system"): "MLflow's names, and more of them: clocks, energy, the process.",
     (
         "mlflow",

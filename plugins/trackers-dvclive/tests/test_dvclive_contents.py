@@ -10,6 +10,8 @@ import pytest
 
 from tests.backends import contents
 from tests.backends.contents import NONE, TOKENS, Cell, has_box, has_mask
+from trackers.readers import registry
+from trackers.records import Metrics
 from trackers.tracker import RunInfo
 
 
@@ -20,6 +22,9 @@ class Dvclive:
         import yaml
 
         self.folder = info.path("dvclive")
+        reader, (run,) = registry.open_source(f"dvclive:{self.folder}")
+        rows = [record for record in reader.read(run) if isinstance(record, Metrics)]
+        self.samples = {name: (row.step, value) for row in rows for name, value in row.values.items()}
         self.metrics = json.loads((self.folder / "metrics.json").read_text())
         self.params = yaml.safe_load((self.folder / "params.yaml").read_text())
         self.artifacts = yaml.safe_load((self.folder / "dvc.yaml").read_text())["artifacts"]
@@ -82,6 +87,8 @@ COLUMN = {
             s.has("plots/system/system.gpu.0.powerWatts.tsv", b"125.0")
             and [str(p.relative_to(s.folder)) for p in s.folder.rglob("*util*")]
             == ["plots/system/gpu/compute_util_avg.tsv"]
+            and s.samples["system.gpu.0.powerWatts"] == (None, 125.0)
+            and s.samples["gpu/compute_util_avg"] == (None, 50.0)
         ),
     ),
     "configuration": Cell("`dvc params diff`", lambda s: s.params["model"] == {"depth": 4}),

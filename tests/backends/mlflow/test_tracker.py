@@ -459,6 +459,26 @@ def test_media_are_where_mlflow_shows_them(info: RunInfo, monkeypatch: pytest.Mo
     assert loaded["text"].tolist() == ["one", "two"]
 
 
+def test_tables_of_one_name_are_compared_over_runs(info: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The evaluation view's file of two runs is one table, by MLflow's own loader: the newest rows of each run."""
+    answers: dict[str, str] = {}
+    paths: set[str] = set()
+    for number in range(2):
+        own = run_info(Path(info.directory).parent / f"other{number}", cwd=info.cwd, id=f"id{number}")
+        tables = [{"columns": ["id", "answer"], "rows": [[0, f"run {number}, step {step}"]]} for step in (1, 2)]
+        items = [MediaFile(format="json", data=table) for table in tables]
+        deliver(
+            own, *(Media(step=1 + n, time=T0 + n, name="val/a", type="table", items=[i]) for n, i in enumerate(items))
+        )
+        answers[stored(own).info.run_id] = f"run {number}, step 2"
+        paths |= {entry["path"] for entry in json.loads(stored(own).data.tags["mlflow.loggedArtifacts"])}
+    assert paths == {"tables/val~a.json"}
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{info.cwd}/mlflow.db")
+    experiment = client(info).get_run(next(iter(answers))).info.experiment_id
+    rows = client(info).load_table(experiment, paths.pop(), extra_columns=["run_id"])
+    assert dict(zip(rows["run_id"], rows["answer"], strict=True)) == answers
+
+
 def test_missing_media_file_is_rejected(info: RunInfo) -> None:
     """A picture whose file is gone rejects its record, and says which file."""
     gone = Media(step=1, time=T0, name="x", type="image", items=[MediaFile(format="npy", file="media/gone.npy")])
