@@ -622,9 +622,13 @@ def test_results_have_the_name_that_commands_give_them(window: Browser) -> None:
         assert names.index("final/acc") < names.index("loss")
         visit(window, found, f"#tab=run&run={found.key('r1')}")
         assert wait(window, "document.querySelector('.facts td')?.innerText") == "final/acc"
-        visit(window, found, "#tab=params")
-        chosen = "[...main.querySelectorAll('select')].map(one => one.selectedOptions[0]?.innerText)"
-        assert wait(window, f"{chosen}[1] && {chosen}") == ["config.lr", "final/acc"]
+        hold(window, "api/settings")
+        window.script("location.hash = '#tab=params'")
+        wait(window, "Boolean(held.release)")
+        chosen = "[...main.querySelectorAll('select')].map(one => [one.selectedOptions[0]?.innerText, one.disabled])"
+        assert window.script(f"return {chosen}") == [["reading …", True], ["final/acc", True]]
+        release(window)
+        assert wait(window, f"!{chosen}[0][1] && {chosen}") == [["config.lr", False], ["final/acc", False]]
 
 
 @pytest.mark.slow
@@ -703,12 +707,21 @@ def test_compare_is_sorted_and_says_what_bold_means(count: int, window: Browser)
     """Few runs are columns, 150 are rows; a click on a setting or a result sorts the runs, a second one turns them."""
     for number in range(count):
         write_run(
-            f"r{number:03}", [(1, 1, {"loss": 1.0})], config={"lr": (number * 7) % count}, summary={"acc": number}
+            f"r{number:03}",
+            [(1, 1, {"loss": 1.0})],
+            config={"lr": (number * 7) % count, "opt": "adam" if number else "sgd"},
+            summary={"acc": number},
         )
     with site(runs=count) as found:
         keys = [found.key(f"r{number:03}") for number in range(count)]
         visit(window, found, f"#tab=compare&sel={','.join(keys)}")
         wait(window, f"main.dataset.drawn === '{count}'")
+        sides = (
+            "[...document.querySelectorAll('.compared td:nth-child(2)')].map(one => getComputedStyle(one).textAlign)"
+        )
+        assert count > 3 or set(window.script(f"return {sides}")) == {
+            "right"
+        }  # texts below the runs' names, as numbers
         texts = "return [...document.querySelectorAll('.compared')][0].innerText"
         assert "bold: not as in the first run" in window.script("return main.innerText")
         assert "green: the best of these runs" in window.script("return main.innerText")

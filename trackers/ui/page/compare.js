@@ -79,6 +79,7 @@ export function compareView() {
           made.classList.add("best");
           made.title = "the best of these runs";
         }
+        return made;
       };
       const run = (parent, k, kind) => {
         const made = element(kind, parent, null, kind === "td" ? "first" : "");
@@ -98,15 +99,15 @@ export function compareView() {
         continue;
       }
       element("th", head, "name", "first");
-      for (const k of order)
-        run(head, k, "th").classList.toggle(
-          "number",
-          there.some(([, values]) => typeof values[k] === "number"),
-        );
+      // A run's texts stand below its name, as its numbers do.
+      const numeric = (k) => there.some(([, values]) => typeof values[k] === "number");
+      for (const k of order) run(head, k, "th").classList.toggle("number", numeric(k));
       for (const one of there) {
         const row = element("tr", body);
         sorts(element("td", row, null, "first"), one, false);
-        for (const k of order) place(row, one, k);
+        for (const k of order)
+          if (numeric(k)) place(row, one, k).classList.add("number");
+          else place(row, one, k);
       }
     }
     main.dataset.drawn = String(found.runs.length);

@@ -11,14 +11,16 @@ export function paramsView() {
     go({ q }, { quiet: true });
     refresh();
   });
-  const x = choice(bar, "x", [], "", (value) => {
+  const unread = [["", "reading …"]];
+  const x = choice(bar, "x", unread, "", (value) => {
     go({ x: value }, { quiet: true });
     refresh();
   });
-  const y = choice(bar, "y and colour", [], "", (value) => {
+  const y = choice(bar, "y and colour", unread, "", (value) => {
     go({ y: value }, { quiet: true });
     refresh();
   });
+  x.disabled = y.disabled = true; // until it is known what they choose from
   checks(
     bar,
     "axes ▾",
@@ -354,16 +356,15 @@ export function paramsView() {
       (one) => /^(config|result|last)\./.test(one) || ["step", "created", "group", "status"].includes(one),
     );
     const nameY = state.y || guess();
+    fill(y, columns, nameY);
     const about = { where: state.q, project: state.project };
     important = (await fresh(ask("settings", { ...about, column: nameY }))).settings;
     const nameX = state.x || (important[0] || { name: columns[0] }).name;
     fill(x, columns, nameX);
-    fill(y, columns, nameY);
-    const two = await fresh(
-      ask("scatter", { columns: [nameX, nameY].join("\n"), where: state.q, project: state.project }),
-    );
-    const names = axes(),
-      many = await fresh(ask("scatter", { columns: names.join("\n"), where: state.q, project: state.project }));
+    x.disabled = y.disabled = false;
+    const names = axes();
+    const values = (wanted) => ask("scatter", { columns: wanted.join("\n"), where: state.q, project: state.project });
+    const [two, many] = await fresh(Promise.all([values([nameX, nameY]), values(names)]));
     count.textContent = `${two.rows.length.toLocaleString("en-US")} runs`;
     cloud.head.textContent = `${column(nameY)} against ${column(nameX)}`;
     drawCloud(two.rows, nameX, nameY);
