@@ -547,6 +547,8 @@ _HEX_PAT = "[0-9A-Fa-f]{1,4}"
 MovedAttribute("HTTPCookieProcessor", "urllib2", "urllib.request"),
 os.getenv("STORE_API_KEY", "Not set")
 <h2>Token Usage</h2>
+existingSecret: postgres-credentials
+authorization: disabled
 """
 """Lines of code, logs, help and configuration of which nothing is secret."""
 

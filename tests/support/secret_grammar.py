@@ -691,6 +691,38 @@ note quoted|{w}: "{v}"|pm
 note is now|{w} is now {v}|pm
 note changed to|the {w} was changed to {v}|pm
 note with|connect with {w} {v} on port 5432|m
+mapping below|API_KEYS = {{\n  "prod": "{v}",\n  "dev": None,\n}}|t
+mapping of passwords below|passwords:\n  ada: "{v}9z!"\n  port: 5432|p
+nested below|secrets:\n  hub:\n    value: {v}|t
+cluster's secret|kind: Secret\nmetadata:\n  name: db\ndata:\n  url: {b}|m
+mapping of one line|{{"API_KEYS": {{"prod": "{v}", "dev": null}}}}|m
+plan's change|  ~ {n} = "old-1x8" -> "{v}"|pm
+connection with a comma|"Server=db;User ID=u;{C}=a,{v};Encrypt=True;"|pm
+keywords with a comma|ATTACH 'host=h {n}=x,{v} dbname=d' AS pg|pm
+signature below|StringToSign: {n}:\n{v}|h
+told of an account|A temporary password is generated for root@localhost: {v}|p
+asked for|Password for 'https://ada@example.org': {v}|p
+told to a runner|::add-mask::{v}|pm
+runner's variable|##vso[task.setvariable variable=x;issecret=true]{v}|pm
+read from a string|sudo -S <<< "{v}" apt install x|p
+read from a process|podman secret create x <(echo '{v}')|pm
+ruled table| id ¦ {n}\n----+-----------\n  1 ¦ {v}|m
+framed table|+----+-----+\n¦ id ¦ {n} ¦\n+----+-----+\n¦  1 ¦ {v} ¦\n+----+-----+|pm
+aligned table|USER     PASSWORD\nada      {v}\nbob      x|p
+printed structure|&{{Addr:h Username:u {C}:{v} DB:0}}|p
+docker's step|Step 4/9 : ENV {N} {v}|pm
+command as a list|subprocess.run(['sshpass', '-p', '{v}', 'ssh', 'h'])|p
+ftp of python|ftp = FTP('h', 'ada', '{v}')|p
+oracle of python|cx_Oracle.connect("u/{v}@h/x")|p
+checked|user.check_password("{v}")|p
+set by sql|SET PASSWORD FOR 'x'@'h' = PASSWORD('{v}');|p
+validation|1 validation error\n{n}\n  String too long [type=string, input_value='{v}', input_type=str]|pm
+conda's channel|conda config --set channel_alias https://conda.anaconda.org/t/{v}/ada|t
+cqlsh|cqlsh -u cassandra -p {v} host|p
+etcdctl|etcdctl --user root:{v} get x|p
+signtool|signtool sign /f c.pfx /p {v} x.exe|p
+radtest|radtest ada {v} localhost 0 testing|p
+rclone|rclone obscure {v}|p
 markdown table three|¦ staging ¦ {n} ¦ {v} ¦|pm
 markdown code fence|```\n{N}={v}\n```|pm
 rst literal|``{N}={v}``|pm

@@ -480,6 +480,14 @@ def test_run_keeps_no_secret_of_any_kind(tmp_path: Path, monkeypatch: pytest.Mon
     assert info["config"]["kinds"].keys() == KINDS.keys()
 
 
+def test_block_of_secrets_ends_where_its_indentation_does() -> None:
+    """What says something of a secret in it, and what stands below it, is kept."""
+    block = f"credentials:\n  id: {H40}\n  path: runs/{H40}\n  value: {{}}\ncommit: {H40}\ndigest:\n  value: {H40}"
+    assert mask_source(block.format(A40)) == block.format("***")
+    manifest = f"kind: Secret\ndata:\n  url: {{}}\n  port: '5432'\nstep 3\n  name: {H40}"
+    assert mask_source(manifest.format(f"{A40}")) == manifest.format("***")
+
+
 @pytest.mark.parametrize("behind", ["", ";", "; then", ", x", ".", ")", "]", "}", "|", "&", ">", "`", "'", " "])
 def test_login_of_an_address_is_masked_whatever_stands_behind_it(behind: str) -> None:
     """Signs of a sentence, a list or a command end the address."""

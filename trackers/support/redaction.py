@@ -29,12 +29,13 @@ from trackers.support.secret_contexts import (
     columns,
     in_columns,
     in_values,
+    is_rule,
     names_next,
 )
 from trackers.support.secret_following import following
 from trackers.support.secret_names import Secrecy, is_of_secrets, meaning, names_in
 from trackers.support.secret_values import MASK as MASK
-from trackers.support.secret_values import is_mark, is_secret, refers
+from trackers.support.secret_values import is_mark, is_none, is_secret, refers
 
 CARRIER = "TRACKER_SECRET_"
 """Prefix of the environment variables by which options with a login in them reach the relay, never a file."""
@@ -52,6 +53,10 @@ _AUTHORIZATION = re.compile(
     rf"""(?:{_SCHEMES}[ \t]{{1,8}}|(?!{_SCHEMES}[ \t])))([^\s"',;\\${{][^\s"',;\\]{{3,4000}})"""
 )
 _BEARER = re.compile(r"""(\b[Bb]earer[ \t]{1,8})([A-Za-z0-9._~+/\-]{12,4000}=*)""")
+_KEY_OF_ID = re.compile(
+    r"""((?<![A-Z0-9])A[KS]IA[A-Z0-9]{16}\\?["']?[ \t,:;]{1,4}\\?["']?)[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])"""
+)
+"""AWS' secret behind its id, without a name."""
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}(?:PRIVATE KEY|OPENSSH KEY)(?: BLOCK)?-----|PuTTY-User-Key-File-\d:")
 _PASSES = 4
 """Maximum number of passes over one line."""
@@ -97,6 +102,8 @@ def mask_text(text: str) -> str:
         text = _AUTHORIZATION.sub(_hide_authorization, text)
     if "bearer" in small:
         text = _BEARER.sub(_hide_bearer, text)
+    if "AKIA" in text or "ASIA" in text:
+        text = _KEY_OF_ID.sub(rf"\1{MASK}", text)
     return secret_patterns.hide(text, MASK) if len(text) >= 12 else text
 
 
@@ -141,6 +148,8 @@ def _rows(text: str, table: Columns | None) -> tuple[str, Columns | None]:
     lines = text.split("\n")
     for number, line in enumerate(lines):
         row = in_columns(line, table) if table else None
+        if row is None and table and table.separator in ("|", "  ") and is_rule(line):
+            row = line
         lines[number] = line if row is None else row
         table = table if row is not None else columns(line)
     return "\n".join(lines), table
@@ -262,7 +271,7 @@ def _hide_authorization(match: re.Match[str]) -> str:
         or (match[2].endswith(":") and "=" not in match[2])
         or ("," in match[1][-9:] and match[2].rstrip(")]").isalpha())
     )
-    return match[0] if code else f"{match[1]}{MASK}"
+    return match[0] if code or is_none(match[2]) else f"{match[1]}{MASK}"
 
 
 def _hide_bearer(match: re.Match[str]) -> str:

@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trackers.support.secret_values import MASK, is_mark, is_none, is_template, looks_made, refers
+from trackers.support.secret_shapes import is_shaped
+from trackers.support.secret_values import MASK, is_mark, is_none, is_template, refers
 
 _TABLE = """
 curl wget http https ftp lftp: -u: --user: -a: --auth: -U: --proxy-user: -b= --cookie=
@@ -29,6 +30,14 @@ x11vnc: -passwd
 wandb/login swanlab/login comet/login clearml/login neptune/login: 1? -k --key --api-key
 vault/login cargo/login vault/operator/unseal ngrok/authtoken ngrok/config/add-authtoken: 1?
 kaggle/config/set: -v
+rclone/obscure bw/unlock neo4j-admin/dbms/set-initial-password neo4j-admin/set-initial-password: 1
+composer/config: http-basic/2
+cqlsh cypher-shell rabbitmqadmin: -p
+etcdctl: --user:
+mkpasswd: sha/1 md5/1
+pdftotext pdftoppm pdftocairo pdfimages pdfinfo: -upw -opw
+signtool: /p
+bw/login radtest: 2
 wpa_passphrase net/user rabbitmqctl/add_user rabbitmqctl/change_password: 2
 mc/alias/set mc/config/host/add: 4
 poetry/config: http-basic/2 pypi-token/1
@@ -52,7 +61,7 @@ class _Place(NamedTuple):
 def _place(text: str) -> _Place:
     sign = text[-1] if text[-1] in ":%+?=" else ""
     text = text.removesuffix(sign)
-    if text.startswith("-"):
+    if text.startswith(("-", "/")):
         return _Place(text, 0, sign)
     begin, _, number = text.rpartition("/")
     return _Place(begin, int(number), sign)
@@ -70,10 +79,12 @@ def _table() -> dict[str, list[tuple[list[str], list[_Place]]]]:
 
 
 _PROGRAMS = _table()
-PROGRAMS = (*(f"{program} " for program in _PROGRAMS), "psexec.exe ")
+PROGRAMS = (*(f"{program}{end}" for program in _PROGRAMS for end in (" ", "',", '",')), "psexec.exe ")
 """What a line with a command has, in small letters."""
 _NAMES = "|".join(sorted(map(re.escape, _PROGRAMS), key=len, reverse=True))
-_PROGRAM = re.compile(rf"(?<![\w.\-])(?P<name>{_NAMES})(?:\.exe)?(?=[ \t])", re.IGNORECASE)
+_PROGRAM = re.compile(rf"(?<![\w.\-])(?P<name>{_NAMES})(?:\.exe)?(?=[ \t]|[\"'],)", re.IGNORECASE)
+_LISTED = re.compile(r"""[\"'],[ ]?[\"']([^\"'\n]{0,400})(?=[\"'])""")
+"""A word of a command that is a list, as subprocess.run takes it."""
 _WORD = re.compile(r"""(?:"[^"\n]*"|'[^'\n]*'|\\[^\n]|[^\s"'|;&<>`()\\]){1,4000}|[|;&<>`()\n"']""")
 _MOST_WORDS = 60
 
@@ -104,6 +115,12 @@ def in_commands(line: str) -> str:
 
 def _words(line: str, begin: int) -> Iterator[_Word]:
     """The words of a command behind its program."""
+    if line[begin] in "\"'":
+        while (item := _LISTED.match(line, begin)) is not None:
+            if item[1]:
+                yield _Word(item.start(1), item[1])
+            begin = item.end()
+        return
     for number, match in enumerate(_WORD.finditer(line, begin)):
         if match[0] in tuple("|;&`()\n\"'") or number == _MOST_WORDS:
             return
@@ -118,7 +135,7 @@ def _secrets(program: str, words: list[_Word]) -> Iterator[tuple[int, str]]:
             continue
         for place in places:
             for begin, text in _at(place, words, plain[len(must) :]):
-                if _is_secret(text) and (place.sign != "?" or looks_made(text)):
+                if _is_secret(text) and (place.sign != "?" or is_shaped(text)):
                     yield begin, text
 
 

@@ -21,6 +21,7 @@ from trackers.support.secret_shapes import (
     STATUS,
     is_attribute,
     is_code,
+    is_mixed,
     is_name,
     is_shaped,
 )
@@ -62,10 +63,23 @@ _SAID_OF = ("ed", "ing", "able", "ible", "ally", "tive", "based", "itive", "less
 """Ends of words that say something of a password."""
 _LAST = re.compile(r"[ \t]{0,8}(?:\*/|-->|[.!]|\)|)[ \t]{0,8}$")
 """What may stand behind the last word of a line or a comment."""
-_BLOCK = re.compile(r"[ \t]{0,80}(?:-[ ])?[\"']?([^\W\d][\w.\-]{0,80})[\"']?:[ \t]{0,8}")
+_BLOCK = re.compile(
+    r"(?P<indent>[+\- ]?[ \t]{0,80})(?:-[ ]|(?:export|const|let|var|final|static)[ ]){0,3}[\"':]?"
+    r"(?P<name>[^\W\d][\w.\-]{0,80})[\"']?[ \t]{0,8}(?::=|=>|[:=])[ \t]{0,8}(?:[\[{(]|(?<=:[ \t])|(?<=:))[ \t]{0,8}\r?"
+)
+_TEXT_IN = re.compile(
+    r"""(?P<key>[\w.\-]{1,80}["']?[ ]{0,4}(?:=>|[:=])[ ]{0,4})?"""
+    r"""(?:(?P<quote>["'])(?P<quoted>[^\n"']{6,4000})(?P=quote)"""
+    r"""|(?<=[:=][ ])(?P<bare>[^\s"',;(\[{][^\s"',;(\[{]{5,4000})(?=[,;]?[ \t]{0,8}(?:\#[^\n]{0,400})?\r?$))"""
+)
+_OF_CLUSTER = re.compile(
+    r"""[ \t]{1,80}["']?[\w.\-]{1,200}["']?:[ ]["']?(?P<value>[A-Za-z0-9+/]{8,4000}={0,2})["']?,?\r?"""
+)
 _ITEM = re.compile(
     r"([ \t]{0,80}-[ ]{1,8}[\"']?)([^\s\"':,#\[{][^\s\"'#]{0,4000})([\"']?[ \t]{0,8}(?:#[^\n]{0,400})?\r?)"
 )
+_GAP = re.compile(r"[ \t]{2,80}")
+_TOP = re.compile(r"(?!kind:|apiVersion:)[A-Za-z]{1,40}:(?:[ ]|\r?$)")
 _KEYWORDS = word_set("await not lambda new yield return typeof if")
 _GIVEN = re.compile(r"[A-Za-z_][\w.]{0,80}\s?(?:[,})\]]|$)")
 _CALLED = re.compile(r"([\w.]{1,80})!?\(\s{0,100}$")
@@ -122,6 +136,22 @@ def _of_list(match: re.Match[str]) -> bool:
     return meaning(match["name"]) >= Secrecy.SECRET and not refers(match["value"].strip(" ,\"'"))
 
 
+def _of_printed(match: re.Match[str]) -> bool:
+    value = match["value"]
+    return _by_name(match) and not is_code(value) and not _is_number(match["name"], value) and "&" not in value[:1]
+
+
+def _of_mapping(match: re.Match[str]) -> bool:
+    """All of a mapping under a secret's name, if one of its texts was made by a machine."""
+    if not is_of_secrets(match["name"]):
+        return False
+    return any(_in_text(found, match["name"]) != found[0] for found in _TEXT_IN.finditer(match["value"]))
+
+
+def _of_connection(match: re.Match[str]) -> bool:
+    return _by_name(match) and not is_attribute(match["name"], match["value"]) and not _is_variable(match["value"])
+
+
 def _of_pair(match: re.Match[str]) -> bool:
     """("name", "value"), or name: NAME and value: value, not two names."""
     name, value = match["name"], match["value"]
@@ -143,7 +173,14 @@ def _of_quoted(match: re.Match[str]) -> bool:
 
 def _of_call(match: re.Match[str]) -> bool:
     """Of a method that takes a secret, not of one that takes its name: get_password("database")."""
-    return _by_name(match) and _NAMERS.isdisjoint(split(match["name"].rpartition(".")[2])[:1])
+    first = split(match["name"].rpartition(".")[2])[:1]
+    return _by_name(match) and (
+        _NAMERS.isdisjoint(first) or (first == ["check"] and meaning(match["name"]) is Secrecy.PASSWORD)
+    )
+
+
+def _of_next_line(match: re.Match[str]) -> bool:
+    return _by_name(match) and looks_random(match["value"])
 
 
 def _of_block(match: re.Match[str]) -> bool:
@@ -282,36 +319,51 @@ def _is_told(match: re.Match[str], name: str, value: str, verb: str) -> bool:
 
 
 class Columns(NamedTuple):
-    """What separates the columns of a table, and their names."""
+    """What separates the columns of a table, and their names; "-": what is indented below a name, "kind": a cluster's
+    Secret."""
 
     separator: str
     names: tuple[str, ...]
+    indent: int = 0
 
 
 def columns(line: str) -> Columns | None:
     """The columns of a table whose head the line may be; None: none has a secret's name."""
+    if line.rstrip() == "kind: Secret":
+        return Columns("kind", ())
     block = _BLOCK.fullmatch(line)
     if block is not None:
-        return Columns("-", (block[1],)) if is_of_secrets(block[1]) else None
-    for separator in ("|", "\t", ",", ";"):
-        cells = tuple(cell.strip(" \t\"'`*") for cell in line.strip().strip("|").split(separator, 60))
+        name = block["name"]
+        return Columns("-", (name,), len(block["indent"])) if is_of_secrets(name) else None
+    for separator in ("|", "\t", ",", ";", "  "):
+        cells = tuple(cell.strip(" \t\"'`*") for cell in _cells(line.strip().strip("|"), separator))
+        if separator == "  " and not line.isupper():
+            continue
         if 1 < len(cells) < 60 and all(map(_HEAD.fullmatch, cells)):
             return Columns(separator, cells) if any(meaning(cell) >= Secrecy.PERHAPS for cell in cells) else None
     return None
 
 
+def _cells(row: str, separator: str) -> list[str]:
+    return _GAP.split(row, 60) if separator == "  " else row.split(separator, 60)
+
+
+def is_rule(line: str) -> bool:
+    """Does the line only rule off a table's head or rows?"""
+    return line.strip() != "" and line.strip(" \t\r-+|=:") == ""
+
+
 def in_columns(line: str, table: Columns) -> str | None:
     """A row of a table with what stands under secrets' names masked; None: the line is no row of it."""
-    separator, names = table
+    separator, names, _ = table
+    if separator == "kind":
+        return _in_cluster(line)
     if separator == "-":
-        item = _ITEM.fullmatch(line)
-        if item is None or meaning(item[2]) or not is_secret(names[0], item[2]):
-            return line if item is not None else None
-        return f"{item[1]}{MASK}{item[3]}"
+        return _in_block(line, names[0], table.indent)
     edge = "|" if separator == "|" else ""
     bare = line.strip()
     row = bare.removeprefix(edge).removesuffix(edge)
-    cells = row.split(separator, 60)
+    cells = _cells(row, separator)
     if len(cells) != len(names):
         return None
     for place, (cell, name) in enumerate(zip(cells, names, strict=True)):
@@ -319,8 +371,54 @@ def in_columns(line: str, table: Columns) -> str | None:
         if meaning(name) < Secrecy.PERHAPS or (OF_TOKENS.fullmatch(name) and not looks_made(value)):
             continue
         if any(map(str.isalnum, value)) and value[0] != "(" and is_secret(name, value):
+            if separator == "  ":
+                line = line.replace(value, MASK, 1)
             cells[place] = cell.replace(value, MASK, 1)
-    return line.replace(row, separator.join(cells), 1)
+    return line if separator == "  " else line.replace(row, separator.join(cells), 1)
+
+
+def _in_block(line: str, name: str, indent: int) -> str | None:
+    """A line of a list or a mapping under a secret's name, masked; None: it stands below no longer."""
+    item = _ITEM.fullmatch(line)
+    if item is not None:
+        return line if meaning(item[2]) or not is_secret(name, item[2]) else f"{item[1]}{MASK}{item[3]}"
+    if line[indent : indent + 1].strip() or len(line) <= indent:
+        return line if line.strip() == "" else None
+    return _TEXT_IN.sub(lambda match: _in_text(match, name), line)
+
+
+def _in_text(match: re.Match[str], name: str) -> str:
+    kind = "quoted" if match["quoted"] else "bare"
+    value, key = match[kind], (match["key"] or "").rstrip(" :=>\"'")
+    if key and _says_more(key):
+        return match[0]
+    made = _is_made(value)
+    chosen = meaning(name) is Secrecy.PASSWORD and is_mixed(value)
+    if not (made or chosen) or not is_secret(name, value) or is_code(value):
+        return match[0]
+    begin = match.start(kind) - match.start()
+    return f"{match[0][:begin]}{MASK}{match[0][begin + len(value) :]}"
+
+
+def _is_made(text: str) -> bool:
+    return (looks_made(text) and "[" not in text) or (len(text) > 15 and text.isalnum() and is_mixed(text))
+
+
+def _says_more(key: str) -> bool:
+    """Does a key under a secret's name say something of the secret, as ``id``, ``path`` and ``created`` do?"""
+    return split(key)[-1:] == ["id"] or meaning(f"secret_{key}") is Secrecy.NOTHING
+
+
+def _in_cluster(line: str) -> str | None:
+    """A line of a Kubernetes Secret with the texts of its data masked; None: the manifest has ended."""
+    if not line[:1].isspace():
+        return line if _TOP.match(line) else None
+    match = _OF_CLUSTER.fullmatch(line)
+    if match is None or match["value"].isdigit() or len(match["value"]) % 4:
+        return line
+    value = match["value"]
+    made = value.endswith("=") or looks_made(value)
+    return line[: match.start("value")] + MASK + line[match.end("value") :] if made else line
 
 
 def in_values(match: re.Match[str]) -> str:
@@ -503,7 +601,7 @@ def _is_phrase(name: str, value: str) -> bool:
 
 _SAID = (
     r"(?:secret[ _\-])?[a-z]{2,20}[ _\-]key|api[ _\-]?key|(?:client|app|api|shared|webhook) secret|"
-    r"(?:seed|recovery) phrase|(?:recovery|backup) code|pass ?(?:word|phrase|code)|passwd|pwd|pw|secret|"
+    r"(?:seed|recovery) phrase|(?:recovery|backup) codes?|pass ?(?:word|phrase|code)|passwd|pwd|pw|secret|"
     r"(?:access |auth |bearer |api )?token|"
     r"credentials?|bearer|mot de passe|contrase\u00f1a|passwort|kennwort|wachtwoord|senha"
 )
@@ -546,6 +644,16 @@ CONTEXTS = (
         r"""(?<![\w.])~NAME~["']?\s{0,8}[=:]\s{0,8}[\[(]""",
         r"""(?P<value>\s{0,8}["'][^\n\[\](){}]{1,4000}["'],?\s{0,8})[\])]""",
     ), _of_list),
+    # names = {"prod": "value"}
+    Context(("{",), _in(
+        r"""(?<![\w.])~NAME~["']?\s{0,8}[=:]\s{0,8}\{(?P<value>[^\n{}]{1,4000})\}""",
+    ), _of_mapping),
+    # ;Password=value;
+    Context((";",), _in(r"""(?<=;)[ ]?~NAME~[ ]?=(?P<value>[^\s"';<>()]{1,400})(?=[;"'])"""), _of_connection),
+    Context((",",), _in(
+        r"""=\S{1,200}[ ]~NAME~=(?P<value>[^\s;"'<>(),]{1,200},[^\s;"'<>()]{0,199}[^\s;"'<>(),])""",
+        r"""(?=["']|[ ]\w{1,40}=)""",
+    ), _of_connection),
     # .password("value"), set_password("value")
     Context(("(",), _in(
         r"(?:\.|\bset_?|\bwith_?|(?<=[a-z])(?=Password|Secret|Token|ApiKey))~NAME~\(\s{0,8}",
@@ -570,6 +678,10 @@ CONTEXTS = (
     ), _by_name),
     # {name, "value"}
     Context(("{",), _in(r"\{\s{0,4}~NAME~,\s{0,4}~QUOTED~\s{0,4}\}"), _by_name),
+    # {Name:value Other:value}, as Go prints
+    Context(("{",), _in(
+        r"(?<=[{ ])(?=[A-Z])~NAME~:(?P<value>[^\s{}:\"'()]{3,400}(?<!,))(?=[ ][A-Z]\w{0,60}:|\}(?:[ })\]]|$))",
+    ), _of_printed),
     # {name: value}
     Context((":",), _in(
         r"""[{,]\s{0,8}(?P<quote>["']?)~NAME~(?P=quote):(?:\s{1,8}|(?<=["']:))""",
@@ -579,7 +691,7 @@ CONTEXTS = (
     Context(("=", ":", "->"), _in(
         r"~BEGIN~(?:(?:-|\*|#{1,3}|//|;|:|@)[ ]?){0,2}(?:export[ ]|set[ ]|ENV[ ]|ARG[ ]|env[ ])?",
         r"""(?P<quote>["']?)~NAME~["']?""",
-        r"(?P<separator>[ \t]{0,8}(?:[:?+]?=>?|:|->)(?:[ \t]{1,8}|(?<==)|(?<=:)(?![:/])))",
+        r"(?P<separator>[ \t]{0,8}(?:[:?+]?=>?|:|->)(?:[ \t]{1,40}|(?<==)|(?<=:)(?![:/])))",
         r"(?:!!\w{1,20}[ ]|&\w{1,20}[ ])?",
         r"""(?P<value>[^\s"'`][^\n]{0,4000}?)(?:[ \t]{1,80}#[^\n]{0,400})?~END~""",
     ), _of_line),
@@ -590,7 +702,8 @@ CONTEXTS = (
     ), _of_shell),
     # ENV NAME value, pip config set name value
     Context(("env ", "arg ", "set", "put ", "add ", "modify", "define", "create", "git config"), _in(
-        r"(?:~BEGIN~(?:ENV|ARG|%env|setenv|SetEnv|set[ ]-[gxU]{1,3}|#[ ]?define)|\bsetx",
+        r"(?:(?:~BEGIN~|\bStep[ ]\d{1,4}/\d{1,4}[ ]:[ ]|/\d{1,4}\][ ])",
+        r"(?:ENV|ARG|%env|setenv|SetEnv|set[ ]-[gxU]{1,3}|#[ ]?define)|\bsetx",
         r"|(?:\b(?:config|configure|conda|npm|pip|secrets?|kaggle|remote|kv|etcdctl|redis-cli|CONFIG)[ ]|[ ]--)",
         r"(?:set|SET|put|add|modify|config[ ]set|config[ ]--set)|\bgit[ ]config(?=[ ]))",
         r"(?:[ ]-{1,2}[a-z]{1,20}){0,2}(?:[ ](?=[a-z]{1,20}[ ])\S{1,20})?",
@@ -601,7 +714,7 @@ CONTEXTS = (
         r"~BEGIN~(?P<name>[a-z]\w{0,40}(?:\.[\w\-]{1,40}){2,12})[ ](?P<value>[^\s=:]{1,4000})~END~",
     ), _by_name),
     # bindpw value
-    Context(("pw", "pass", "pwd"), _in(
+    Context(("pw", "pass", "pwd", "masterauth"), _in(
         r"""~BEGIN~~NAME~[ \t]{1,80}(?P<quote>["']?)(?P<value>[^\s=:"']{3,400})(?P=quote)~END~""",
     ), _of_words),
     # | name | value |
@@ -660,10 +773,22 @@ CONTEXTS = (
     Context(("<<<",), _in(r"~NAME~[ ]?<<<[ ]?~WORD~"), _by_name),
     Context(("\", \"--", "', '--", "[\"--", "['--"), _in(r"""["']-{1,2}~NAME~["'],[ ]?~QUOTED~"""), _by_name),
     Context(("<<<",), _in(
-        r"(?:login|token|password|passwd|secret)\b[^\n]{0,200}?<<<[ ]?~WORD~",
+        r"(?:login|token|password|passwd|secret|sudo[ ]-S|kinit|chpasswd|keepassxc-cli|pass[ ]insert|cryptsetup)\b",
+        r"[^\n]{0,200}?<<<[ ]?~WORD~",
     ), _always),
-    Context(("fernet(", "hmac.new(", "session(", "getconnection(", "directoryentry(", "client(", ".connect("), _in(
+    Context(("<(",), _in(
+        r"(?:login|token|password|passwd|secret|cryptsetup|keepassxc-cli)\b[^\n]{0,200}?",
+        r"<\((?:echo|printf)[ ](?:-n[ ])?~WORD~\)",
+    ), _always),
+    Context(("/t/",), _in(r"(?<=/t/)(?P<value>[\w\-]{20,200})(?=/)"), _of_made),
+    # What runners of CI are told to hide.
+    Context(("::add-mask::", "issecret=true"), _in(
+        r"(?:::add-mask::|issecret=true[^\]\n]{0,80}\])(?P<value>\S{1,4000})",
+    ), _always),
+    Context(("ftp(", "ftp_tls(", "fernet(",
+             "hmac.new(", "session(", "getconnection(", "directoryentry(", "client(", ".connect("), _in(
         r"""(?:\b(?:Fernet|hmac\.new)\([ \t]{0,8}b?|(?:getConnection|DirectoryEntry)\((?:[^,()\n]{1,200},\s{0,4}){2}""",
+        r"""|\bFTP(?:_TLS)?\((?:["'][^"'\n]{1,200}["'],\s?){2}"""
         r"""|\.connect\(["'][^"'\n]{1,200}["'],\s?\d{1,5},\s?["'][^"'\n]{1,100}["'],\s?""",
         r"""|\bClient\(["']AC\w{0,32}["'],[ ]?""",
         r"""|\b(?:boto3|aioboto3|session)\.Session\([ ]?["'][^"'\n]{1,40}["'],[ ]?)~QUOTED~""",
@@ -681,6 +806,7 @@ CONTEXTS = (
         r"~BEGIN~(?P<name>password)[ \t]{1,8}(?P<value>[^\s=:,;]{3,400})~END~",
     ), _of_cell),
     # Of SQL, PowerShell and HTML.
+    Context(("password('", 'password("'), _in(r"""\bPASSWORD\([ ]?~QUOTED~[ ]?\)"""), _always),
     Context(("identified", "password '", "secret '", "securestring"), _in(
         r"\b(?:identified\s(?:with\s['\w]{1,40}\s)?(?:by|as)|password|secret",
         r"|ConvertTo-SecureString(?:[ ]-\w{1,20}){0,3})[ ]",
@@ -694,7 +820,8 @@ CONTEXTS = (
     Context(("password",), _in(r"""\btype=["']password["'][^<>\n]{0,200}?\bvalue=~QUOTED~"""), _always),
     # Commands that secret_commands doesn't know: what holds the secret has a form of its own.
     Context(("sqlplus", "oracle"), _in(
-        r"""(?:\bsqlplus\b[^\n]{0,80}?[ ]|jdbc:oracle:\w{1,10}:)[\w.\-]{1,80}/(?P<value>[^\s@"'/]{1,200})@""",
+        r"""(?:\bsqlplus\b[^\n]{0,80}?[ ]|jdbc:oracle:\w{1,10}:|[oO]racle(?:db)?\.connect\(["'])"""
+        r"""[\w.\-]{1,80}/(?P<value>[^\s@"'/]{1,200})@""",
     ), _always),
     Context(("htpasswd",), _in(
         r"\bhtpasswd(?:[ ]-\w{1,8}){0,3}[ ]-\w{0,4}b\w{0,4}(?:[ ]-\w{1,8}){0,3}[ ]\S{1,200}[ ]\S{1,100}",
@@ -795,6 +922,14 @@ SPANNING = (
         r"""^(?P<indent>[+\- ]?[ \t]{0,80})(?:-[ ])?["']?~NAME~["']?:[ \t]{0,8}\r?\n(?P=indent)[ \t]{1,80}["']?""",
         r"""(?P<value>[^\s"'\-{\[][^\s"']{2,4000})["']?,?[ \t]{0,8}$""",
     ), _of_block),
+    # name, and below what is said of its value by pydantic
+    Context(("input_value=",), _in(
+        r"^[ \t]{0,8}(?P<name>[A-Za-z_][\w.]{0,80})\r?\n[ \t]{1,8}[^\n]{1,400}?\binput_value=~QUOTED~",
+    ), _by_name),
+    # signature:, and a machine's text alone on the line below
+    Context((":\n", ": \n", ":\r\n"), _in(
+        r"""~BARE~["']?:[ ]?\r?\n[ \t]{0,80}["']?(?P<value>[^\s"']{12,4000})["']?[ \t]{0,8}\r?$""",
+    ), _of_next_line),
     # name: |, and the first line of the text below
     Context(("|", ">"), _in(
         r"""^(?P<indent>[+\- ]?[ \t]{0,80})(?:-[ ])?["']?~NAME~["']?:[ \t]{1,8}[|>][+\-]?\d?[ \t]{0,8}\r?\n""",
@@ -810,9 +945,10 @@ QUERY = Context(("=",), _in(
 """That of addresses."""
 
 COMMANDS = (
+    "ftp(", "ftp_tls(",
     "login", "echo ", "printf ", "identified", "securestring", "pass:", "sqlplus", "oracle", ".init(", ".experiment(",
     ".api(", "fernet(", "hmac.new(", "session(", "<<<", ":543", ":6432:", "getconnection(", "directoryentry(",
-    "client(", ".connect(", "htpasswd", "mot de passe", *PROGRAMS,
+    "client(", ".connect(", "htpasswd", "::add-mask::", "issecret=true", "/t/", "mot de passe", *PROGRAMS,
 )  # fmt: skip
 """What tells of a secret without a name, in small letters."""
 
@@ -821,13 +957,15 @@ _NAME_OF_NEXT = re.compile(
     r"""(?P<name>[A-Za-z_][\w.\-]{0,80})(?:["']?,?|</(?:name|key)>)"""
     r"""|["']?(?P<block>[A-Za-z_][\w.\-]{0,80})["']?:(?:[ ]{1,8}(?:[|>][+\-]?|\{))?"""
     r"""|(?P<text>[A-Za-z_][\w.\-]{0,80})[ ]?[=:][ ]?(?:"{3}|'{3})"""
+    r"""|^[ \t]{0,8}(?P<alone>[A-Za-z_][\w.]{0,80})"""
     r"""|\bvariable[ ]{1,8}["'](?P<variable>[A-Za-z_][\w.\-]{0,80})["'][ ]{0,8}\{)[ ]{0,8}\r?$"""
 )
 
 
 def names_next(line: str) -> str:
     """The line, if it ends with a name whose value may be in the next one; else nothing."""
-    if line.rstrip()[-1:] not in tuple(":|>-+,\"'{") and not any(word in line.lower() for word in ("name", "key")):
+    ends = line.rstrip()[-1:] in tuple(":|>-+,\"'{")
+    if not ends and len(line) > 90 and not any(word in line.lower() for word in ("name", "key")):
         return ""
     found = _NAME_OF_NEXT.search(line[-200:])
     name = next(filter(None, found.groups()), "") if found is not None else ""

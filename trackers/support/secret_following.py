@@ -34,6 +34,10 @@ _FARTHEST = 200
 """Characters behind a name that are looked at."""
 _END = re.compile(r"""[\\"'][ \t;,})]{0,8}(?:#.*)?""")
 _WORDS = re.compile(r"(?:[ ][a-z]{2,16}){1,4}:[ ]")
+_MAKING = frozenset(("generated", "created", "assigned", "issued", "chosen"))
+"""Words of a sentence that ends with the secret: A temporary password is generated for root@localhost: …"""
+_CHANGED = re.compile(r"""\*{3}\\?["'][ ](?:[-=]>|\u2192)[ ]\\?["']$""")
+"""What stands before a new value of what is masked, in plans and patches."""
 _MOST_TEXTS = 24
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{20,}={0,2}")
 _DIGITS = re.compile(r"\d{6,20}")
@@ -105,6 +109,8 @@ def _is_given(line: str, place: int, name: str, text: _Text) -> bool:
         return False
     if text.before.startswith("<") and text.alone and text.after == "<":
         return True
+    if text.quoted and _CHANGED.search(line, max(0, text.begin - 16), text.begin):
+        return True
     end = text.begin + len(text.text)
     between, behind = line[place + len(name) : text.begin], line[end : end + _FARTHEST]  # not all of a long line
     if text.quoted and "`" not in between[-4:]:
@@ -116,7 +122,14 @@ def _is_given(line: str, place: int, name: str, text: _Text) -> bool:
         said = text.before in _TO and not OF_TOKENS.fullmatch(name)
         return said or (key and between[:1] in (" ", "\t") and between.strip(" \t\"'") == "")
     last = text.alone and behind.strip(" \t.") == ""
-    return last and (_WORDS.fullmatch(between) is not None or (name.isupper() and between == " to "))
+    asked = says_whose(between) and meaning(name) is Secrecy.PASSWORD
+    told = between.endswith(": ") and ":" not in between[:-2] and not _MAKING.isdisjoint(between.split())
+    return last and (asked or told or _WORDS.fullmatch(between) is not None or (name.isupper() and between == " to "))
+
+
+def says_whose(between: str) -> bool:
+    """Is it a prompt's ``for 'https://…': ``, behind which the password was typed?"""
+    return between.startswith((" for '", ' for "')) and between.endswith(("': ", '": ')) and len(between) < 120
 
 
 def _is_password(text: _Text) -> bool:

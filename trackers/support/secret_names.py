@@ -55,6 +55,7 @@ _PASSWORD_ENDS = (
 _MISSPELT = re.compile("passw[a-z]{1,5}d")
 _SECRETS = word_set(
     "secret secrets credential credentials creds cred apikey apikeys authtoken authkey accesstoken refreshtoken "
+    "dockerconfigjson "
     "bearertoken apitoken apisecret idtoken bottoken usertoken apptoken sessiontoken hubtoken clientsecret appsecret "
     "secretkey secretid accesskey privatekey privkey sharedkey masterkey encryptionkey signingkey sshkey bearer jwt "
     "cookie cookies authorization totp otp webhook webhooks keytab sastoken connectionstring connstr geheimnis "
@@ -187,7 +188,8 @@ _EDITION = re.compile(
 
 STEMS = (
     "pass", "pwd", "pswd", "secret", "token", "key", "auth", "cred", "cookie", "jwt", "bearer", "otp",
-    "mnemonic", "hook", "signature", "session", "phrase", "conn", "alert_", "recovery", "backup_c", "pssw",
+    "mnemonic", "hook",
+    "dockerconfigjson", "signature", "session", "phrase", "conn", "alert_", "recovery", "backup_c", "pssw",
     "pasw", "psw", "paasw", "dpw", "tpw", "rpw", "npw", "bpw", "lpw", "gpw", "ppw", "패스워드", "kennwort", "contrase",
     "clave", "senha", "parola", "wachtwoord", "lösenord", "losenord", "hasło", "haslo", "heslo", "jelszo",
     "şifre", "sifre", "salasana", "mdp", "пароль", "密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호",
@@ -237,7 +239,7 @@ def meaning(name: str) -> Secrecy:
         return Secrecy.PERHAPS
     if words[-2:] == ["secret", "id"]:  # of Vault's AppRole a secret, of others a name
         return Secrecy.WEAK
-    if _is_about_one(last, pairs):
+    if words[0] == "existing" or _is_about_one(last, pairs):
         return Secrecy.NOTHING
     if last in _PASSWORDS_LAST or any(map(_is_password, words)) or any(map(_is_pass, pairs)):
         return Secrecy.PASSWORD

@@ -121,7 +121,7 @@ def _fits(name: str, value: str, says: Secrecy) -> bool:
     if says is Secrecy.PERHAPS:
         made = looks_made(value) or (value.isdigit() and len(value) > 7)
         return made or "://" in value or (":" in value and last == "auth")
-    return looks_random(value)
+    return looks_random(value) or (words[-2:] == ["secret", "id"] and _UUID.fullmatch(value) is not None)
 
 
 def is_release(value: str) -> bool:
@@ -203,6 +203,8 @@ def looks_random(text: str) -> bool:
     if not _RANDOM.fullmatch(text) or text.count("/") > 3 or text.startswith(("/", ".")) or len(set(text)) < 8:
         return False
     kinds = (any(c.islower() for c in text), any(c.isupper() for c in text), any(c.isdigit() for c in text))
+    if text.endswith("=") and len(text) % 4 == 0 and len(text) > 23 and all(kinds):
+        return True
     mixed = all(kinds) or (text.isalnum() and len(text) >= 20 and len(_ALTERNATION.findall(text)) >= 6)
     return mixed and not _is_worded(text)
 
