@@ -69,7 +69,7 @@ def test_few_aliases_are_read() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("[" * 5000, "nested more than"),
+        ("[" * 5000, "nested more than|nesting depth"),  # PyYAML's own bound, since 6.0.4
         ("a: &a [*a]", "an alias stands for what it is in"),
         ("a: [1", "expected"),
         ("a: 2020-13-45", "month"),

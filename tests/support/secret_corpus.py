@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import importlib
 import json
 import string
 import sys
@@ -620,7 +621,7 @@ def rules_not_masked(rules: str) -> dict[str, str]:
     Args:
         rules: the text of gitleaks' config/gitleaks.toml.
     """
-    import tomllib
+    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
     found: dict[str, str] = {}
     for rule in tomllib.loads(rules)["rules"]:

@@ -138,7 +138,7 @@ def test_sync_says_what_this_version_of_the_client_shows_otherwise(monkeypatch: 
     assert older == [
         "wandb 0.26.1: the system tab of a run that goes on loses the samples from before (not with 0.28 or newer)"
     ]
-    assert len(sync._late_notes("wandb", {"WANDB_MODE": "offline"})) == 5
+    assert len(sync._late_notes("wandb", {"WANDB_MODE": "offline"})) == 6
     assert sync._late_notes("csv", {}) == []
     assert sync._late_notes("no such tracker", {}) == []
 

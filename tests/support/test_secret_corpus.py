@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from tests.support.secret_corpus import (
@@ -63,7 +61,6 @@ regex = '''(?i)[\\w.-]{0,50}?(?:zzy)(?:[ \\t\\w.-]{0,20})=([a-z0-9]{32})'''
 """
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib")
 def test_rules_of_gitleaks_are_compared() -> None:
     """Those that tell by form alone: what a scanner knows and this package doesn't is named."""
     assert list(rules_not_masked(RULES)) == ["nobody's"]

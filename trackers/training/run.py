@@ -39,7 +39,7 @@ from trackers.training.recorder import DRAIN_S, Recorder
 from trackers.training.stopping import Stopping
 from trackers.training.wandb_run import Metric, WandbRun
 from trackers.values.code import in_wandb_folder, is_code
-from trackers.values.coerce import short_repr
+from trackers.values.coerce import plain, short_repr
 
 if TYPE_CHECKING:
     from trackers.journal.live_files import LiveFiles
@@ -926,7 +926,7 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         if recorder.ended or not recorder.adopt():
             return  # a forked child doesn't end its parent's run
         try:
-            wait_s = float(self._info.option("TRACKER_FINISH_TIMEOUT", 30) if timeout is None else timeout)
+            wait_s = float(self._info.option("TRACKER_FINISH_TIMEOUT", 30) if timeout is None else plain(timeout))
         except Exception as error:
             pass_on(error)
             recorder.problem(f"finish: timeout {short_repr(timeout)} is no number of seconds: 30 are taken")

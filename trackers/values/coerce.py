@@ -287,7 +287,7 @@ def whole_step(step: Any, say: Callable[[str, str], object]) -> int | None:
     if type(step) is int and -MAX_STEP <= step <= MAX_STEP:
         return step
     try:
-        whole = int(step)
+        whole = int(plain(step))
         same = bool(whole == step)
     except Exception as error:
         pass_on(error)
@@ -299,6 +299,12 @@ def whole_step(step: Any, say: Callable[[str, str], object]) -> int | None:
     if not same:
         say(f"log: step {short_repr(step)} is not a whole number: {whole} is taken", "broken step")
     return whole
+
+
+def plain(value: Any) -> Any:
+    """A text of a class of one's own as a plain one, any other value as it is: where such a text is no number and its
+    repr fails, Python 3.10 raises what looks as if another thread had raised it."""
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def short_repr(value: Any) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from tests import forked
 from tests.backends.wandb import programs
+from tests.backends.wandb.support import CLIENT
 from tests.stores import wandb_records
 
 ROOT = Path(__file__).parents[3]
@@ -58,6 +59,8 @@ def read(path: Path, times: dict[str, Any]) -> tuple[str, Left]:
             assert row["_step"] == record.history.step.num
             before, after = rows[str(row["_step"])]
             assert before - ROUNDED_S <= row["_timestamp"] <= after + ROUNDED_S
+            if not recorded and CLIENT < (0, 31):  # its service measures when it has the row, after the call
+                after = float("inf")
             assert before - begun - ROUNDED_S <= row["_runtime"] <= after - began + ROUNDED_S
             if recorded:
                 assert row["_runtime"] == pytest.approx(row["_timestamp"] - start, abs=1e-5)
