@@ -18,6 +18,7 @@ from tests import forked
 from trackers.as_wandb import names, util
 from trackers.as_wandb.names import NotProvided, init_arguments, lookup
 from trackers.errors import TrackersError, UsageError
+from trackers.journal.run_directory import RunDirectory
 from trackers.training import wandb_arguments
 from trackers.training.wandb_arguments import read_config
 
@@ -279,6 +280,26 @@ def test_config_may_be_a_file(tmp_path: Path) -> None:
     for name, text in said.items():
         with pytest.raises(UsageError, match=text):
             read_config(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ({"config_exclude_keys": ["lr"]}, {"epochs": 3, "seed": 1}),
+        ({"config_include_keys": ("lr", "other")}, {"lr": 0.5}),
+        ({"config_include_keys": []}, {"lr": 0.5, "epochs": 3, "seed": 1}),
+    ],
+    ids=str,
+)
+def test_keys_of_the_configuration_may_be_chosen(words: dict[str, Any], kept: dict[str, Any], tmp_path: Path) -> None:
+    """Of a mapping as of a file; what is left out is recorded nowhere."""
+    values = {"lr": 0.5, "epochs": 3, "seed": 1}
+    file = tmp_path / "own.yaml"
+    file.write_text("".join(f"{name}: {{value: {value}}}\n" for name, value in values.items()))
+    for config in (values, str(file)):
+        with trackers.init("json", project="p", mode="offline", config=config, **words) as run:
+            assert dict(run.config) == kept
+        assert RunDirectory(Path(str(run.path))).read_info().config == kept
 
 
 def test_run_methods_of_w_and_b_never_surprise(monkeypatch: pytest.MonkeyPatch) -> None:
