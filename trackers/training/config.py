@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from typing import Any
 
 from trackers.errors import reason
-from trackers.formats.json_values import mapping, to_json_values
+from trackers.formats.json_values import MAX_DEPTH, mapping, to_json_values
 from trackers.records import final_name
 from trackers.support.interruption import pass_on
+from trackers.values.coerce import is_media
 
 
 class RunConfig(MutableMapping[str, Any]):
@@ -153,6 +154,7 @@ class RunSummary(MutableMapping[str, Any]):
         by_word: Callable[[str], dict[str, Any] | None] = lambda name: None,
     ) -> None:
         self.__dict__["_lists"] = {}
+        self.__dict__["_media"] = {}
         self.__dict__["_values"] = {} if values is None else values
         self.__dict__["_remove"] = remove
         self.__dict__["_by_word"] = by_word
@@ -177,6 +179,8 @@ class RunSummary(MutableMapping[str, Any]):
         last = self._last_logged()
         if name in last:
             return last[name]
+        if name in self._media:
+            return self._media[name]
         part = Part(self, name)
         if not len(part):
             raise KeyError(name)
@@ -188,6 +192,7 @@ class RunSummary(MutableMapping[str, Any]):
     def __delitem__(self, name: str) -> None:
         if name not in self:
             raise KeyError(name)
+        self._media.pop(name, None)
         if self._remove is not None:
             self._remove(name)
         else:
@@ -200,10 +205,10 @@ class RunSummary(MutableMapping[str, Any]):
             del self[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._last_logged(), **self._values})
+        return iter(self._as_dict())
 
     def _as_dict(self) -> dict[str, Any]:
-        return {**self._last_logged(), **self._values}
+        return {**self._media, **self._last_logged(), **self._values}
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -218,7 +223,7 @@ class RunSummary(MutableMapping[str, Any]):
         self.update({name: value})
 
     def __repr__(self) -> str:
-        return repr({**self._last_logged(), **self._values})
+        return repr(self._as_dict())
 
     def update(self, values: Any = None, **more: Any) -> None:  # type: ignore[override]
         """Set several results at once."""
@@ -226,10 +231,22 @@ class RunSummary(MutableMapping[str, Any]):
             changes = {**({} if values is None else dict(values)), **more}
             if changes:
                 self._lists.update({name: _listed(value) for name, value in changes.items()})
+                self._note_media(changes)
                 self._record(changes)
         except Exception as error:
             pass_on(error)
             self._say(f"summary: {reason(error)}")
+
+    def _note_media(self, values: Mapping[Any, Any], prefix: str = "", depth: int = 0) -> None:
+        """Keep media, which aren't among what is recorded as values, as the script reads them back."""
+        for key, value in values.items():
+            name = f"{prefix}{key}"
+            if not isinstance(value, (int, float, str)) and is_media(value):
+                self._media[name] = value
+            else:
+                self._media.pop(name, None)
+            if isinstance(value, Mapping) and depth < MAX_DEPTH:
+                self._note_media(value, f"{name}/", depth + 1)
 
 
 def _unrecorded_summary(values: dict[str, Any]) -> RunSummary:

@@ -42,12 +42,18 @@ run.summary["image"] = wandb.Image(image, caption="c", masks={"m": {"mask_data":
 run.summary["images"] = [wandb.Image(image), wandb.Image(image + 1)]
 run.summary["page"] = wandb.Html("<p>x</p>")
 run.summary["points"] = wandb.Object3D(points)
+for name in ("gone", "replaced"):
+    run.summary[name] = wandb.Html("<p>y</p>")
+    assert name in run.summary.keys()
+del run.summary["gone"]
+run.summary["replaced"] = 5
+assert run.summary["replaced"] == 5 and "gone" not in run.summary.keys()
 run.summary["table"] = wandb.Table(columns=["a"], data=[[1]])
 run.log({"last": 1})
 run.finish()
 """
 FIELDS = ("_type", "ncols", "nrows", "log_mode", "increment_num")
-RESULTS = ("histogram", "image", "images", "page", "points", "table", "last")
+RESULTS = ("histogram", "image", "images", "page", "points", "table", "gone", "replaced", "last")
 PLACES = ("artifact_path", "_latest_artifact_path", "filenames", "path", "sha256", "size")
 """What a medium's description says of its file, which has another name each time."""
 
