@@ -55,4 +55,4 @@ def test_csv_of_commands_has_no_formula(tmp_path: Path, monkeypatch: pytest.Monk
         written = [path.read_text() for path in tmp_path.rglob("*.csv")]
         for text in (done.stdout if "--format" in words else "", *written):
             for row in csv.reader(io.StringIO(text)):
-                assert not [cell for cell in row if cell.startswith(FORMULA) and csv_cell(cell) != cell], (words, row)
+                assert not [cell for cell in row if cell.startswith(("=", "+", "-", "@", "\t"))], (words, row)
