@@ -97,10 +97,6 @@ LAST = "~system/"
 SAMPLE = "a sample of the machine"
 """TensorBoard's description of such a scalar: what else is called ``system/…`` is somebody's metric."""
 
-AXES, AXIS = "~axes/", "a step metric"
-"""The same of step metrics of one word, as ``epoch``: each alone would be a group before ``train``, whose curve over
-itself tells nothing. What else is called ``~axes/…`` is somebody's metric."""
-
 Named = tuple[str, float]
 Placement = Literal["all", "training", "apart"]
 Value = TypeVar("Value")

@@ -31,7 +31,6 @@ from trackers.records import (
     ArtifactFile,
     ArtifactRecord,
     Config,
-    Define,
     Environment,
     Finish,
     Info,
@@ -223,26 +222,6 @@ def test_metric_without_step_gets_the_last_one(tmp_path: Path) -> None:
     run = driver(tmp_path)
     run.deliver(stream([Metrics(step=7, time=T0, values={"a": 1}), Metrics(time=T0 + 1, values={"gpu": 2})]))
     assert scalars(tmp_path / "run/tensorboard/baseline")["gpu"] == [(7, 2.0, T0 + 1)]
-
-
-def test_step_metrics_and_samples_come_behind_trainings_groups(tmp_path: Path) -> None:
-    """TensorBoard sorts groups by name: ``epoch`` and the machine are below names that come last, and read back."""
-    run = driver(tmp_path)
-    run.deliver(stream([
-        Metrics(step=0, time=T0, values={"epoch": 0.0, "train/loss": 2.0}),  # before its definition, as in old files
-        Define(time=T0, name="val/*", step_metric="epoch"),
-        Define(time=T0, name="other/*", step_metric="train/epoch"),
-        Metrics(step=1, time=T0, values={"epoch": 1.0, "val/loss": 1.0, "train/epoch": 1.0}),
-        Metrics(time=T0, values={"system.cpu": 12.0}),
-        Metrics(step=2, time=T0, values={"~axes/mine": 3.0}),
-    ]))  # fmt: skip
-    folder = next(tmp_path.rglob("events*")).parent
-    groups = dict.fromkeys(sorted(tag for tag in scalars(folder) if tag != "epoch"))
-    assert list(groups) == ["train/epoch", "train/loss", "val/loss", "~axes/epoch", "~axes/mine", "~system/cpu"]
-    reader, (found,) = registry.open_source(f"tb:{folder}")
-    rows = [record for record in reader.read(found) if isinstance(record, Metrics)]
-    assert [(row.step, row.values["epoch"]) for row in rows if "epoch" in row.values] == [(0, 0.0), (1, 1.0)]
-    assert [row.values for row in rows if "~axes/mine" in row.values] == [{"~axes/mine": 3.0}]
 
 
 def test_rewind_purges_what_was_superseded(tmp_path: Path) -> None:

@@ -6,9 +6,7 @@ tell (results, hparams, status) is written behind the committed length: a run th
 that tail, and gets a new one.
 
 Results are columns of HPARAMS beside the settings, and no scalars: TensorBoard would show a chart of one point for each
-of them, before training's. It sorts groups by their names: those of samples (``~system``) and of step metrics
-(``~axes``) are made to come last. What we know of a run lies under one tag (``trackers/run``), one card of its Text
-page.
+of them, before training's. What we know of a run lies under one tag (``trackers/run``), one card of its Text page.
 """
 
 from __future__ import annotations
@@ -39,7 +37,6 @@ from trackers.records import (
     Alert,
     ArtifactRecord,
     Config,
-    Define,
     Environment,
     Info,
     Media,
@@ -80,14 +77,13 @@ class TensorBoardState(msgspec.Struct):
     files: names and committed lengths, oldest first. seq: highest record taken. step: of the last record.
     top: the highest step. rewound: the newest attempt whose rewind was written. attempt: the newest with a START.
     ended: the status in the tail. folder: where the files lie, below the directory that all runs of the project share,
-    or the run's own. about: name, group, tags and notes, as they were changed last. axes: step metrics of one word.
+    or the run's own. about: name, group, tags and notes, as they were changed last.
     """
 
     files: dict[str, int] = {}
     folder: str = ""
     group: str | None = None
     about: dict[str, Any] = {}
-    axes: list[str] = []
     environment: dict[str, Any] = {}
     seq: int = 0
     step: int = 0
@@ -289,10 +285,6 @@ class TensorboardTracker(TensorboardPrecheck):
         event = self._event(wall_time=record.time, step=draft.step)
         if isinstance(record, Metrics):
             self._scalars(event.summary, record, draft)
-        elif isinstance(record, Define):
-            axis = record.step_metric
-            if axis and "/" not in axis and axis not in draft.axes:
-                draft.axes = [*draft.axes, axis]
         elif isinstance(record, Summary):
             draft.summary = take_results(dict(draft.summary), record, final_name)
         elif isinstance(record, Config):
@@ -347,11 +339,6 @@ class TensorboardTracker(TensorboardPrecheck):
                 (group,) = vendor_system_names.grouped({name: value}, vendor_system_names.LAST)
                 metadata = {"summary_description": vendor_system_names.SAMPLE}
                 add(tag=self._tag(group, "scalar"), simple_value=nearest_double(value), metadata=metadata)
-                continue
-            if name in draft.axes:
-                metadata = {"summary_description": vendor_system_names.AXIS}
-                tag = self._tag(vendor_system_names.AXES + name, "scalar")
-                add(tag=tag, simple_value=nearest_double(value), metadata=metadata)
                 continue
             tag = self._tags.get((name, "scalar")) or self._tag(name, "scalar")
             add(tag=tag, simple_value=nearest_double(value))

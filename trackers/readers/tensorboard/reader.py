@@ -243,9 +243,6 @@ class EventTranslation:
             kind = value.WhichOneof("value")
             if kind == "simple_value" and value.metadata.summary_description == vendor_system_names.SAMPLE:
                 samples[vendor_system_names.ungrouped(value.tag)] = value.simple_value
-            elif kind == "simple_value" and value.metadata.summary_description == vendor_system_names.AXIS:
-                name = value.tag.removeprefix(vendor_system_names.AXES)
-                self._scalar(name, value.simple_value, event, values, others)
             elif kind == "simple_value":
                 self._scalar(value.tag, value.simple_value, event, values, others)
             elif kind is None and value.metadata.plugin_data.plugin_name == "hparams":
