@@ -56,6 +56,7 @@ def test_fork_has_its_parents_history_up_to_the_step(tmp_path: Path) -> None:
     first.log({"loss": 99.0}, step=3)  # the parent goes on
     first.finish()
     assert (fork.step, fork.resumed) == (10, True)
+    assert RunDirectory(fork.dir).read_info().options["TRACKER_FORK_FROM"] == ""
     assert fork.config == {"lr": 0.01, "model": {"depth": 2}, "forked_from": "digits/parent@10"}
     fork.log({"loss": 0.25}, step=11)
     fork.finish()

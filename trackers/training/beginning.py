@@ -179,6 +179,7 @@ class _Beginning:
             first=forking.ATTEMPT + 1 if self.forked_from else 1,
         )  # fmt: skip
         info.id, info.directory = opened.run.path.name, str(opened.run.path)
+        info.options["TRACKER_FORK_FROM"] = ""  # once the run is there, ``forked_from`` says it
         if self.forked_from and opened.before is None:  # else this goes on with what was forked then
             self.origin = self._found(opened, root)
         self._add_project_rules(opened.run.path.parent)
