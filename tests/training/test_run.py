@@ -29,9 +29,11 @@ import trackers
 from tests import ROOT
 from trackers import Mean, records
 from trackers.backends.wandb.datastore_writer import history
+from trackers.journal.attempts import AttemptHistory
+from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader
 from trackers.ranks.contribution import LocalTransport
-from trackers.records import Config, Finish, Metrics, Record, Start, Summary, Text
+from trackers.records import Config, Finish, Media, Metrics, Record, Start, Summary, Text
 from trackers.tracker import RunInfo
 from trackers.training.rank_run import RankRecorder
 from trackers.training.run import Run
@@ -291,6 +293,62 @@ def test_results_by_word_are_read_and_set(run: Run) -> None:
         if isinstance(record, Summary):
             records.take_results(results, record)
     assert results == {"acc": 0.1}
+
+
+PICTURE = trackers.Image(np.zeros((2, 2), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "left", "read"),
+    [
+        (5, None, {}, None),
+        (5, {}, {}, None),
+        ({"a": 1, "b": 2}, {}, {}, None),
+        ({"a": 1, "b": PICTURE}, {"a": 3}, {"x/a": 3}, {"a": 3}),
+        ({"a": {"b": PICTURE}, "c": 1}, 5, {"x": 5}, 5),
+        ({"a": 5}, {"a": PICTURE}, {}, {"a": PICTURE}),
+        (5, PICTURE, {}, PICTURE),
+        ("text", [PICTURE], {}, [PICTURE]),
+        ({"a": 1}, PICTURE, {}, PICTURE),
+        (PICTURE, {"a": 1}, {"x/a": 1}, {"a": 1}),
+        (PICTURE, None, {}, None),
+        (PICTURE, 5, {"x": 5}, 5),
+        (5, object(), {"x": 5}, 5),
+        ({"a": 1}, object(), {"x/a": 1}, {"a": 1}),
+    ],
+)
+@pytest.mark.parametrize("logged", [False, True])
+def test_result_takes_the_place_of_what_was_set(
+    run: Run, logged: bool, before: Any, after: Any, left: dict[str, Any], read: Any
+) -> None:
+    """Of another kind too, media, None and empty mappings, in the records and as the script reads it."""
+    run.log({"x": 0.5} if logged else {"y": 0.5}, step=0)
+    run.summary["other"] = 1
+    run.summary["x"] = before
+    run.summary["x"] = after
+    found = run.summary.get("x")
+    assert (dict(found) if isinstance(read, dict) else found) == read
+    run.finish()
+    results: dict[str, Any] = {}
+    shown: set[str] = set()
+    for record in journal(run):
+        if isinstance(record, Summary):
+            records.take_results(results, record)
+            shown -= {*record.removed, *record.values}
+        elif isinstance(record, Media):
+            shown.add(record.name)
+    assert results == {"other": 1, **left}
+    assert shown == {name for name in ("x", "x/a", "x/b") if run.summary.get(name) in (PICTURE, [PICTURE])}
+
+
+def test_result_of_a_resumed_run_takes_the_place_of_earlier_media(tmp_path: Path) -> None:
+    """What another attempt set is replaced as what this one set."""
+    options: dict[str, Any] = {"trackers": "json", "project": "p", "id": "r", "resume": "allow", "dir": tmp_path}
+    with trackers.init(**options) as run:
+        run.summary["x"] = {"a": 1, "b": PICTURE}
+    with trackers.init(**options) as run:
+        run.summary["x"] = 5
+    assert [record.removed for record in AttemptHistory(RunDirectory(run.dir)).summaries()] == [[], ["x/a", "x/b"]]
 
 
 @pytest.mark.parametrize("word", ["min", "max", "mean", "last", "first"])

@@ -19,7 +19,7 @@ from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
 from trackers.journal.stream import BLOCK_BYTES, StreamReader, last_record, tail
 from trackers.metrics.checkpoint_keys import ITERATION
 from trackers.metrics.summary import SummaryFold, folded
-from trackers.records import CorruptLine, Define, Info, Metrics, Number, Record, Start, Summary, Text, decode
+from trackers.records import CorruptLine, Define, Info, Media, Metrics, Number, Record, Start, Summary, Text, decode
 from trackers.support.interruption import suppress
 from trackers.support.seekable_zstd import open_file
 
@@ -161,12 +161,18 @@ class AttemptHistory:
         """Every definition of a metric that counts, as :meth:`summaries`."""
         return [record for record in self._only(b'{"kind":"define"') if isinstance(record, Define)]
 
-    def _only(self, start: bytes) -> list[Record]:
+    def results_set(self) -> list[Summary | Media]:
+        """:meth:`summaries`, and every medium that counts and was set as a result, in order of time."""
+        media = self._only(b'{"kind":"media"', b'"result":true')
+        found = self.summaries() + [record for record in media if isinstance(record, Media) and record.result]
+        return sorted(found, key=lambda record: record.time)
+
+    def _only(self, start: bytes, within: bytes = b"") -> list[Record]:
         found: list[Record] = []
         for name in self._names:
             if name.writer != "console":
                 with suppress(OSError):
-                    records = [_decoded(line) for line in _lines_with(self._run.stream(name), start)]
+                    records = [_decoded(line) for line in _lines_with(self._run.stream(name), start) if within in line]
                     found += self.valid(name, [record for record in records if record])
         return sorted(found, key=lambda record: record.time)
 

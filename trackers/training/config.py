@@ -171,7 +171,7 @@ class RunSummary(MutableMapping[str, Any]):
             if not words:
                 raise KeyError(name)
             return Folded(words, functools.partial(self._set_words, name))
-        if self._lists.get(name) is not None and name in self._values:
+        if self._lists.get(name) is not None and isinstance(self._values.get(name), str):  # what was recorded of it
             return self._lists[name]
         for key in (name, final_name(name), name.removeprefix("final/")):
             if key in self._values:
@@ -192,7 +192,7 @@ class RunSummary(MutableMapping[str, Any]):
     def __delitem__(self, name: str) -> None:
         if name not in self:
             raise KeyError(name)
-        self._media.pop(name, None)
+        self._drop_media(name)
         if self._remove is not None:
             self._remove(name)
         else:
@@ -241,12 +241,16 @@ class RunSummary(MutableMapping[str, Any]):
         """Keep media, which aren't among what is recorded as values, as the script reads them back."""
         for key, value in values.items():
             name = f"{prefix}{key}"
-            if not isinstance(value, (int, float, str)) and is_media(value):
-                self._media[name] = value
-            else:
-                self._media.pop(name, None)
+            self._drop_media(name)
             if isinstance(value, Mapping) and depth < MAX_DEPTH:
                 self._note_media(value, f"{name}/", depth + 1)
+            elif not isinstance(value, (int, float, str)) and is_media(value):
+                self._media[name] = value
+
+    def _drop_media(self, name: str) -> None:
+        """Forget the media of that name and below it."""
+        for known in [known for known in self._media if known == name or known.startswith(f"{name}/")]:
+            del self._media[known]
 
 
 def _unrecorded_summary(values: dict[str, Any]) -> RunSummary:

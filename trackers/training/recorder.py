@@ -118,6 +118,7 @@ class Recorder:
         self.results: dict[str, Any] = {}
         self._replaceable: set[str] = set()  # names of results that were set
         self._earlier_results: dict[str, Any] | None = None
+        self._shown: set[str] = set()  # plain names of media that are results
         self.across: Transport = across or LocalTransport()
         self.late: Callable[[], Record | None] | None = None
         self.pollers: list[Callable[[], None]] = []
@@ -489,10 +490,10 @@ class Recorder:
 
         def build(arrived: dict[str, Number]) -> bytes:
             results = {**arrived, **mask(split.texts)}
-            if not results:
+            removed = self._superseded(values, results, split.media)
+            if not results and not removed:
                 return b""
             named = [name for name in split.texts if name in split.lists or name in lists]
-            removed = self._superseded(values, results)
             record = Summary(time=now, step=step, values=results, lists=named, removed=removed, by_word=by_word)
             self._give(record)
             return records.encode(record)
@@ -504,6 +505,7 @@ class Recorder:
             elif not self._is_over("summary"):
                 self.append(build(split.numbers))
             if media and not self._is_over("summary"):
+                self._shown.update(map(plain_name, split.media))
                 self.append(media)
 
     def _by_word(self, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
@@ -544,34 +546,48 @@ class Recorder:
             found.define(define)
         return found
 
-    def _superseded(self, values: Mapping[Any, Any], new: Collection[str]) -> list[str]:
-        """Of the results that are recorded, those that what is set now replaces under other names."""
-        given = [key for key in values if isinstance(key, str)]
+    def _superseded(self, values: Mapping[Any, Any], new: Collection[str], media: Collection[str] = ()) -> list[str]:
+        """Of the results that are recorded, those that what is set now replaces: under other names, by media, or by
+        None and empty mappings, which are no results. What can't be recorded replaces nothing.
+
+        Args:
+            new: names of the values that are recorded. media: of the media.
+        """
+        kept, shown = {*map(plain_name, new)}, {*map(plain_name, media)}
+        given = [key for key in values if isinstance(key, str) and _replaces(values[key], key, kept | shown)]
         # Of a metric W&B has the last value there.
-        metrics = [key for key in given if key in self.known and isinstance(values[key], Mapping)]
-        known = self._recorded()
-        if not known:
+        metrics = [key for key in given if key in self.known and plain_name(key) not in kept]
+        names = (self._recorded() - kept) | (self._shown - kept - shown)
+        if not names:
             return metrics
         definitions = self._all_definitions()
         return metrics + [
             name
-            for name in sorted(known - {*map(plain_name, new), *metrics})
+            for name in sorted(names - {*metrics})
             for key in dict.fromkeys(map(plain_name, given))
             if name == key or name.startswith(f"{key}/") or (name in words_of(key) and definitions.known(key))
         ]
 
     def _recorded(self) -> set[str]:
-        """The plain names of all results that are recorded."""
+        """The plain names of all results that are recorded; those of earlier attempts' media are noted."""
         if self._earlier_results is None:
-            earlier = AttemptHistory(self.run).summaries() if len(self.info.attempts) > 1 else []
             self._earlier_results = {}
-            for record in earlier:
-                records.take_results(self._earlier_results, record)
+            if len(self.info.attempts) > 1:
+                for record in AttemptHistory(self.run).results_set():
+                    if isinstance(record, Summary):
+                        records.take_results(self._earlier_results, record)
+                    self._note_shown(record)
         return {*self._earlier_results, *map(plain_name, self.results)}
+
+    def _note_shown(self, record: Summary | Media) -> None:
+        if isinstance(record, Media):
+            self._shown.add(plain_name(record.name))
+        else:
+            self._shown.difference_update(map(plain_name, (*record.removed, *record.values)))
 
     def forget(self, name: str) -> None:
         """Record that a result isn't one any more, with those below its name; its metric's next value may be."""
-        removed = [name, *self._superseded({name: None}, [name])]
+        removed = [name, *self._superseded({name: None}, ())]
         with self._lock:
             if self._is_over("summary"):
                 return
@@ -629,6 +645,7 @@ class Recorder:
         """Note results that were set: a later value of such a metric replaces it."""
         records.take_results(self.results, record, str)
         self._replaceable.update(record.values)
+        self._note_shown(record)
         for name in record.removed if self._earlier_results else ():
             self._earlier_results.pop(plain_name(name), None)  # type: ignore[union-attr]
         if self.fold is None:
@@ -982,6 +999,12 @@ def _results_apart(split: Split) -> tuple[dict[str, Any], dict[str, Any], dict[s
     results = {name: value for name, value in (*split.numbers.items(), *masked.items()) if _is_result(name)}
     numbers = {name: value for name, value in split.numbers.items() if not _is_result(name)}
     return results, numbers, {name: text for name, text in masked.items() if not _is_result(name)}
+
+
+def _replaces(value: Any, key: str, recorded: Iterable[str]) -> bool:
+    """True if what is set takes the place of earlier results, given the plain names that it is recorded by."""
+    below = f"{plain_name(key)}/"
+    return value is None or isinstance(value, Mapping) or any(f"{name}/".startswith(below) for name in recorded)
 
 
 def _is_result(name: str) -> bool:

@@ -48,12 +48,33 @@ for name in ("gone", "replaced"):
 del run.summary["gone"]
 run.summary["replaced"] = 5
 assert run.summary["replaced"] == 5 and "gone" not in run.summary.keys()
+run.summary["none"] = run.summary["shown"] = run.summary["emptied"] = 5
+run.summary["none"] = None
+run.summary["shown"] = wandb.Html("<p>z</p>")
+run.summary["emptied"] = {}
+run.summary["nested"] = {"page": wandb.Html("<p>w</p>")}
+run.summary["nested"] = 6
 run.summary["table"] = wandb.Table(columns=["a"], data=[[1]])
 run.log({"last": 1})
 run.finish()
 """
 FIELDS = ("_type", "ncols", "nrows", "log_mode", "increment_num")
-RESULTS = ("histogram", "image", "images", "page", "points", "table", "gone", "replaced", "last")
+RESULTS = (
+    "histogram",
+    "image",
+    "images",
+    "page",
+    "points",
+    "table",
+    "gone",
+    "replaced",
+    "none",
+    "shown",
+    "emptied",
+    "nested",
+    "nested/page",
+    "last",
+)
 PLACES = ("artifact_path", "_latest_artifact_path", "filenames", "path", "sha256", "size")
 """What a medium's description says of its file, which has another name each time."""
 
@@ -75,13 +96,15 @@ def left_by(which: str, place: Path) -> tuple[list[Any], Any]:
         kind = record.WhichOneof("record_type")
         if kind == "summary":
             summary |= nested(record.summary.update)
+            for item in record.summary.remove:
+                summary.pop("/".join(item.nested_key) or item.key, None)
         for name, value in nested(record.history.item).items() if kind == "history" else ():
             assert name not in RESULTS[:-1]
             if isinstance(value, dict):
                 content = json.loads((path.parent / "files" / value["path"]).read_text())
                 before = len(value.get("previous_increments_paths", ()))
                 tables.append((name, {field: value.get(field) for field in FIELDS}, before, content["data"]))
-    return tables, {name: placeless(summary.get(name)) for name in RESULTS}
+    return tables, {name: placeless(summary.get(name) or None) for name in RESULTS}
 
 
 def placeless(value: Any) -> Any:
