@@ -122,6 +122,10 @@ for query in (
     "insert overwrite directory 'out' using csv select 1", "create table x using csv location 'out' as select 1",
     "set a = b", "add jar 'x.jar'", "describe runs", "explain select 1", "execute immediate 'select 1'",
     "cache table runs", "drop view own", "select * from nosuch_table_function(1)", "refresh 'file:///etc'",
+    "select max(run) over w from runs window w as (partition by reflect('java.lang.System', 'getenv', 'HOME'))",
+    "select max(run) over w from runs window v as (partition by (select max(value) from text.`/etc/passwd`)), w as v",
+    "select from_avro(x'00', 'x', map('avroSchemaUrl', '/etc/passwd'))",
+    "select from_protobuf(x'00', 'M', '/etc/passwd')",
 ):
     try:
         found = sql(query, [sys.argv[1]], engine="spark")
@@ -139,6 +143,7 @@ for query in (
     "select * from runs lateral view explode(tags) as tag", "select * from range(3)", "from runs |> limit 1",
     "select * from (select run, name from metrics) pivot (count(*) for name in ('loss'))",
     "select distinct run from runs where run in (select run from runs)",
+    "select max(step) over w from metrics window w as (partition by run order by step)",
     "select * from runs where exists (select 1 from config where config.run = runs.run)",
 ):
     sql(query, [sys.argv[1]], engine="spark")

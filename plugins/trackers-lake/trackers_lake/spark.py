@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import Any
 
 from trackers.errors import UsageError
@@ -37,8 +37,8 @@ _PLANS = word_set(
 _TABLE_FUNCTIONS = word_set(
     "range explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack"
 )
-_REACHING = re.compile(r"reflect|try_reflect|java_method|xpath.*|.*from_xml|schema_of_xml")
-"""Functions that reach beyond the tables: Java's methods, and XML, which can name files."""
+_REACHING = re.compile(r"reflect|try_reflect|java_method|xpath.*|.*from_xml|schema_of_xml|.*_(avro|protobuf)")
+"""Functions that reach beyond the tables: Java's methods, and formats that can name files of a schema."""
 _SCHEMES = {"s3": "s3a", "az": "abfs"}
 
 
@@ -98,22 +98,46 @@ def _need_confined(session: Any, query: str) -> None:
             "sql: a session of Spark Connect can't be confined to the lake's tables: give a master instead"
         )
     names, asked = set(COLUMNS), []
-    waiting = [parser.sessionState().sqlParser().parsePlan(query)]
-    while waiting:
-        plan = waiting.pop()
+    for plan in _nodes(session, parser.sessionState().sqlParser().parsePlan(query)):
         kind = _class_of(plan)
-        if kind not in _PLANS:
+        if _is(session, plan, "org.apache.spark.sql.catalyst.expressions.Expression"):
+            _need_harmless(plan, kind)
+        elif kind not in _PLANS:
             raise UsageError(f"sql: {kind} isn't run: a query reads the lake's tables, and no more")
-        waiting += [*_each(plan.children()), *_each(plan.innerChildren())]
-        if kind == "UnresolvedRelation":
+        elif kind == "UnresolvedRelation":
             asked.append(tuple(_each(plan.multipartIdentifier())))
         elif kind == "UnresolvedWith":
             names.update(alias.identifier().name().lower() for alias in _each(plan.innerChildren()))
         elif kind == "UnresolvedTableValuedFunction":
             _need_known([name.lower() for name in _each(plan.name())], _TABLE_FUNCTIONS)
-        _need_harmless(plan)
     for parts in asked:
         _need_known([part.lower() for part in parts], names)
+
+
+def _nodes(session: Any, plan: Any) -> Iterator[Any]:
+    """All plans and expressions of a plan, in whatever field of one they stand.
+
+    Spark's own lists of them lack some: a window's definition is in none.
+    """
+    waiting = [plan]
+    while waiting:
+        part = waiting.pop()
+        if _is(session, part, "scala.collection.Iterable"):
+            fields = part.iterator()
+        elif _is(session, part, "scala.Product"):
+            if _is(session, part, "org.apache.spark.sql.catalyst.trees.TreeNode"):
+                yield part
+            fields = part.productIterator()
+        else:
+            continue
+        while fields.hasNext():
+            waiting.append(fields.next())
+
+
+def _is(session: Any, part: Any, kind: str) -> bool:
+    from py4j.java_gateway import JavaObject, is_instance_of
+
+    return isinstance(part, JavaObject) and bool(is_instance_of(session.sparkContext._gateway, part, kind))
 
 
 def _need_known(parts: list[str], names: Container[str]) -> None:
@@ -121,18 +145,13 @@ def _need_known(parts: list[str], names: Container[str]) -> None:
         raise UsageError(f"sql: {'.'.join(parts)[:80]!r} isn't one of the lake's tables: {', '.join(COLUMNS)}")
 
 
-def _need_harmless(plan: Any) -> None:
-    """Raise UsageError if an expression of a plan's node reaches beyond the tables."""
-    waiting = _each(plan.expressions())
-    while waiting:
-        part = waiting.pop()
-        kind = _class_of(part)
-        waiting += _each(part.children())
-        parts = _each(part.nameParts()) if kind == "UnresolvedFunction" else []
-        if kind == "UnresolvedGenerator":
-            parts = [part.name().funcName()]
-        if len(parts) > 1 or any(_REACHING.fullmatch(name.lower()) for name in parts) or "UnresolvedIdentifier" in kind:
-            raise UsageError(f"sql: {'.'.join(parts)[:80] or kind!r} isn't run: it reaches beyond the lake's tables")
+def _need_harmless(part: Any, kind: str) -> None:
+    """Raise UsageError if an expression reaches beyond the tables."""
+    parts = _each(part.nameParts()) if kind == "UnresolvedFunction" else []
+    if kind == "UnresolvedGenerator":
+        parts = [part.name().funcName()]
+    if len(parts) > 1 or any(_REACHING.fullmatch(name.lower()) for name in parts) or "UnresolvedIdentifier" in kind:
+        raise UsageError(f"sql: {'.'.join(parts)[:80] or kind!r} isn't run: it reaches beyond the lake's tables")
 
 
 def _class_of(node: Any) -> str:
