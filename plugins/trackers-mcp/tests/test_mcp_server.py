@@ -59,7 +59,7 @@ def test_answers_errors_and_pictures_reach_the_client(root: Path) -> None:
         )
     )  # fmt: skip
     assert json.loads(answers[0].content[0].text)["from_runs"]["ranking"][0]["name"] == "deep"
-    assert "no run 'dep'" in json.loads(answers[1].content[0].text)["error"]
+    assert "no run 'dep'" in json.loads(answers[1].content[0].text)["from_runs"]["error"]
     assert base64.b64decode(answers[2].content[0].data)[:4] == b"\x89PNG"
     assert answers[3].is_error
     assert answers[4].is_error
@@ -116,6 +116,20 @@ def test_http_needs_the_token_and_this_machine(root: Path) -> None:
         finally:
             process.terminate()
             process.communicate(timeout=60)
+
+
+def test_websocket_is_closed_before_it_is_open() -> None:
+    """Only HTTP asks for the token, so nothing else is spoken, whatever the SDK would take."""
+    said: list[Any] = []
+
+    async def never(*_: Any) -> None:
+        raise AssertionError("the server was asked")
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    asyncio.run(server.Guarded(never, "token")({"type": "websocket", "headers": []}, never, send))
+    assert said == [{"type": "websocket.close", "code": 1008}]
 
 
 async def over_http(address: str, authorization: str) -> None:

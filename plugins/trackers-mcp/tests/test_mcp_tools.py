@@ -184,7 +184,7 @@ def test_question_is_answered_by_the_tools_alone(question: str, calls: Any, hold
     """In at most two calls, each answer no larger than the budget."""
     answers = [ask(tools, name, **arguments) for name, arguments in calls]
     assert len(calls) <= 2
-    assert all("error" not in each for each in answers), answers
+    assert all("error" not in each["from_runs"] for each in answers), answers
     assert all(len(json.dumps(each)) <= 1.2 * BUDGET * CHARACTERS for each in answers)
     assert holds([each["from_runs"] for each in answers]), answers
 
@@ -212,7 +212,7 @@ def test_what_a_hostile_run_says_is_data(tool: str, tools: Tools) -> None:
     }
     answer = ask(tools, tool, **arguments.get(tool, {"run": "hostile"}))
     outside = json.dumps({key: value for key, value in answer.items() if key != "from_runs"})
-    assert "error" not in answer
+    assert "error" not in answer["from_runs"]
     assert "IGNORE" not in outside
     text = json.dumps(answer, ensure_ascii=False)
     assert "\u202e" not in text
@@ -240,7 +240,7 @@ def test_nothing_but_what_was_named_is_read(reference: str, tools: Tools, tmp_pa
     Path("outside/p/run").mkdir(parents=True, exist_ok=True)
     Path("outside/p/run/run.json").write_text("{}")
     Path("outside.wandb").write_text("secret")
-    assert "error" in ask(tools, "run", run=reference)
+    assert "error" in ask(tools, "run", run=reference)["from_runs"]
 
 
 def test_named_sources_are_read_and_what_lies_beside_isnt(root: Path, tmp_path: Path) -> None:
@@ -252,11 +252,11 @@ def test_named_sources_are_read_and_what_lies_beside_isnt(root: Path, tmp_path: 
     named = Tools(root, [f"csv:{path}"])
     assert ask(named, "run", run=f"csv:{path}")["from_runs"]["metrics"]["loss"]["last"] == 0.5
     assert ask(named, "runs")["from_runs"]["count"] == 8
-    assert "error" in ask(named, "run", run=f"csv:{tmp_path}/other.csv")
+    assert "error" in ask(named, "run", run=f"csv:{tmp_path}/other.csv")["from_runs"]
     beside = Tools(root, [f"csv:{path.parent}"])
-    assert "error" in ask(beside, "run", run=f"csv:{path.parent}/../other.csv")
+    assert "error" in ask(beside, "run", run=f"csv:{path.parent}/../other.csv")["from_runs"]
     anything = Tools(root, any_source=True)
-    assert "error" not in ask(anything, "run", run=f"csv:{tmp_path}/other.csv")
+    assert "error" not in ask(anything, "run", run=f"csv:{tmp_path}/other.csv")["from_runs"]
 
 
 def test_long_history_is_paged_within_its_budget(tools: Tools) -> None:
@@ -267,7 +267,7 @@ def test_long_history_is_paged_within_its_budget(tools: Tools) -> None:
         answer = ask(tools, "history", run="diverged", metrics="val_loss", full=True, first_step=first, budget=1000)
         seen += series(answer["from_runs"], "val_loss")
         assert len(json.dumps(answer)) < 1000 * CHARACTERS * 1.3
-        if "left_out" not in answer:
+        if "left_out" not in answer["from_runs"]:
             break
         first = seen[-1][0] + 1
     assert [step for step, _ in seen] == list(range(project.STEPS))
@@ -287,7 +287,7 @@ def test_picture_is_one(tools: Tools) -> None:
 
 def test_sql_reads_no_file(tools: Tools) -> None:
     """The tables alone."""
-    assert "error" in ask(tools, "sql", query="select * from read_csv('/etc/passwd')")
+    assert "error" in ask(tools, "sql", query="select * from read_csv('/etc/passwd')")["from_runs"]
 
 
 def test_hands_are_only_what_was_allowed() -> None:
@@ -330,8 +330,8 @@ def test_rules_are_those_of_runs_that_begin_later(tmp_path: Path, monkeypatch: p
     assert RunDirectory(Path(run.path)).read_info().option("TRACKER_ALERTS") == "nan -> stop"
     assert ask(hands, "rules", project="p", remove="nan -> stop")["from_runs"]["rules"] == []
     for wrong in ("..", "p/..", "q", "", f"p/{Path(run.path).name}", str(tmp_path)):
-        assert "no project" in ask(hands, "rules", project=wrong, add="nan")["error"]
-    assert "no duration" in ask(hands, "rules", project="p", add="stall(never)")["error"]
+        assert "no project" in ask(hands, "rules", project=wrong, add="nan")["from_runs"]["error"]
+    assert "no duration" in ask(hands, "rules", project="p", add="stall(never)")["from_runs"]["error"]
     assert Path("alerts.txt").read_text() == "crashed\n"
 
 
@@ -361,7 +361,7 @@ def test_linked_project_is_only_read(root: Path, tools: Tools, tmp_path: Path) -
     for name in (f"linked/{run.id}", "linked/*", "theirs", run.id):
         assert ask(hands, "run", run=name)["from_runs"]["name"] == "theirs", name
         for changed in (ask(hands, "edit", run=name, notes="x"), ask(hands, "stop", run=name, reason="x")):
-            assert "outside of the directory of runs" in changed["error"], name
+            assert "outside of the directory of runs" in changed["from_runs"]["error"], name
 
 
 def test_numbers_keep_their_meaning() -> None:
@@ -370,3 +370,23 @@ def test_numbers_keep_their_meaning() -> None:
     assert plain(1795850123.25) == 1795850123.25
     assert plain(2**60) == str(2**60)
     assert plain({"a": [1, 0.1234567]}) == {"a": [1, 0.123457]}
+
+
+def test_refusals_and_remarks_mark_what_they_quote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of a hostile run's metrics in an error or in what is left out: below from_runs, with their signs seen."""
+    monkeypatch.chdir(tmp_path)
+    tools = Tools(tmp_path / "runs")
+    run = project.begin("long", "agents")
+    for step in range(100):
+        run.log({project.HOSTILE: step**2}, step=step)
+    run.finish()
+    for answer in (
+        ask(tools, "history", run="long", metrics="nosuch"),
+        ask(tools, "best", metric="nosuch"),
+        ask(tools, "history", run="long", metrics="*", points=4),
+    ):
+        text = json.dumps(answer["from_runs"], ensure_ascii=False)
+        assert "IGNORE" in text
+        assert "\u202e" not in text
+        assert "IGNORE" not in json.dumps({key: value for key, value in answer.items() if key != "from_runs"})
+    assert "thinned" in text

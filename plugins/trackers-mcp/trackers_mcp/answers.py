@@ -24,13 +24,18 @@ TEXT_CHARACTERS = 300
 """Maximum length of one text of a run in an answer, unless all is asked for."""
 
 
-def answer(from_runs: Any, *, left_out: Sequence[str] = (), notes: Sequence[str] = ()) -> dict[str, Any]:
-    """One answer. left_out: what isn't in it, and how to get it. notes: our own remarks on it."""
+def answer(from_runs: Mapping[str, Any], *, left_out: Sequence[str] = (), notes: Sequence[str] = ()) -> dict[str, Any]:
+    """One answer.
+
+    Args:
+        left_out: what isn't in it, and how to get it, without a name from a run.
+        notes: remarks on it, which may quote names: they stand below ``from_runs``, too.
+    """
     said: dict[str, Any] = {"from_runs": plain(from_runs)}
+    if notes:
+        said["from_runs"]["notes"] = [shown(note, 500) for note in notes]
     if left_out:
         said["left_out"] = list(left_out)
-    if notes:
-        said["notes"] = [shown(note, 500) for note in notes]
     return said
 
 

@@ -162,7 +162,8 @@ class Tools:
                 left.append(f"{name}: {more} of {len(rows)} values: first_step={values[len(fitting)][0]} goes on")
             elif len(fitting) < len(rows):
                 left.append(f"{name}: {len(rows)} values, thinned to {len(fitting)}: full=true has all")
-        return answer({"columns": ["step", "value"], "series": series}, left_out=left)
+        found = {"columns": ["step", "value"], "series": series}
+        return answer({**found, "left_out": left} if left else found)  # they begin with a metric's name
 
     def compare(self, runs: list[str], metrics: str = "", baseline: str = "") -> dict[str, Any]:
         """Compare runs: final and best values, the settings that differ, speed, memory, energy, and what makes the
@@ -528,9 +529,9 @@ def allowed(hands: Sequence[str]) -> list[Tool]:
 
 
 def call(tools: Tools, name: str, arguments: dict[str, Any]) -> Any:
-    """Call a tool; what the package refuses comes back as ``error``, for the agent to do better."""
+    """Call a tool; what the package refuses comes back as ``error`` below ``from_runs``, for the agent to do better."""
     function: Callable[..., Any] = getattr(tools, name)
     try:
         return function(**arguments)
     except TrackersError as error:
-        return {"error": plain(str(error), 1000)}
+        return {"from_runs": {"error": plain(str(error), 1000)}}  # it quotes names that are known
