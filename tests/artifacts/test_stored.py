@@ -203,6 +203,26 @@ def test_links_are_not_followed(begin: Begin) -> None:
     assert Path("out/rows.csv").read_text() == "abc"
 
 
+def test_link_in_place_of_the_directory_is_followed_where_it_is_named(begin: Begin) -> None:
+    """One that came with a repository would lead into the home of whoever is in it; a larger disk may have them all."""
+    log(begin(), "abc")
+    Path("victim").mkdir()
+    Path("artifacts").mkdir()
+    Path("artifacts/dataset:v0").symlink_to(Path("victim").absolute())
+    for write in (stored().download, stored().file, stored().files()[0].download):
+        with pytest.raises(UsageError, match=r"artifacts/dataset:v0 is a link, .*--to DIR"):
+            write()
+    assert not list(Path("victim").iterdir())
+    stored().download("artifacts/dataset:v0")
+    assert Path("victim/rows.csv").read_text() == "abc"
+    Path("artifacts/dataset:v0").unlink()
+    Path("artifacts").rmdir()
+    Path("disk").mkdir()
+    Path("artifacts").symlink_to("disk")
+    stored().download()
+    assert Path("disk/dataset:v0/rows.csv").read_text() == "abc"
+
+
 def test_directory_that_cannot_be_written_is_one_line(begin: Begin) -> None:
     """A file in its place is named."""
     log(begin(), "abc")

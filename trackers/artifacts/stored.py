@@ -328,7 +328,10 @@ class StoredArtifact(Artifact):
         if root is not None:
             return Path(root).expanduser()
         name = "".join(char if confined.is_plain_name(char) and char.isprintable() else "_" for char in self.name)
-        return Path(os.environ.get("WANDB_ARTIFACT_DIR") or "artifacts", name)
+        folder = Path(os.environ.get("WANDB_ARTIFACT_DIR") or "artifacts", name)
+        if folder.is_symlink():  # nobody named it: it may have come with a repository, and lead into the user's home
+            raise UsageError(f"{folder} is a link, which isn't followed: name a directory (--to DIR, download(root=…))")
+        return folder
 
     def _open_file(self, file: ArtifactFile) -> BinaryIO:
         """Open the content of a file, from any run that logged it.
