@@ -23,7 +23,7 @@ from trackers.errors import NotFound, UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader
 from trackers.readers.run_data import load_all
-from trackers.records import Alert, ArtifactRecord, Console, Finish, Media
+from trackers.records import Alert, ArtifactRecord, Config, Console, Finish, Media
 from trackers.training.run import Run
 
 
@@ -241,3 +241,16 @@ def test_file_outside_of_the_parent_is_not_brought(tmp_path: Path) -> None:
     fork = begin(fork_from="parent@10")
     fork.finish()
     assert not [path for path in Path(fork.dir).rglob("*") if path.is_file() and path.read_bytes() == b"secret"]
+
+
+def test_fork_has_no_setting_that_it_changes_from_its_parent() -> None:
+    """What its parent changed while it trained, too: MLflow keeps the first value that it hears of."""
+    first = parent()
+    first.config.update({"lr": 0.5, "more": 1})
+    first.finish()
+    fork = begin(fork_from="parent@10", config={"lr": 0.01})
+    fork.finish()
+    begun = {"lr": 0.01, "model": {"depth": 2}, "more": 1, "forked_from": "digits/parent@10"}
+    assert RunDirectory(fork.dir).read_info().config == begun
+    told = StreamReader(Path(fork.dir, "streams", "rank-0.1.jsonl")).read(1000)
+    assert not [record for record in told if isinstance(record, Config)]

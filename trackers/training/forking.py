@@ -21,7 +21,7 @@ from trackers.errors import NotFound, UsageError
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.run_directory import RunDirectory, StreamName, is_run, project_folder
 from trackers.journal.stream import StreamWriter
-from trackers.records import Config, Define, Media, Metrics, Record, Start, Summary, Text
+from trackers.records import Define, Media, Metrics, Record, Start, Summary, Text
 from trackers.support import confined
 from trackers.support.interruption import pass_on
 from trackers.tracker import RunInfo
@@ -29,7 +29,8 @@ from trackers.training import resume as resumption
 
 ATTEMPT = 1
 """Number of the attempt that holds what a fork has of its parent; its own process is the next."""
-KEPT = (Config, Metrics, Text, Media, Summary, Define)
+KEPT = (Metrics, Text, Media, Summary, Define)
+"""Kinds of records that a fork has of its parent; the settings are its own, which :func:`inherit` makes."""
 BATCH_BYTES = 1 << 20
 CONFIG = "forked_from"
 """Name in the configuration, so that every tracker can filter and compare by it."""
