@@ -10,7 +10,7 @@ from typing import Any
 from trackers.errors import reason
 from trackers.formats.json_values import MAX_DEPTH, mapping, to_json_values
 from trackers.records import final_name
-from trackers.support.interruption import pass_on
+from trackers.support.interruption import pass_on, suppress
 from trackers.values.coerce import is_media
 
 
@@ -243,7 +243,8 @@ class RunSummary(MutableMapping[str, Any]):
             name = f"{prefix}{key}"
             self._drop_media(name)
             if isinstance(value, Mapping) and depth < MAX_DEPTH:
-                self._note_media(value, f"{name}/", depth + 1)
+                with suppress(Exception):  # a mapping that can't be read is named where it is recorded
+                    self._note_media(value, f"{name}/", depth + 1)
             elif not isinstance(value, (int, float, str)) and is_media(value):
                 self._media[name] = value
 
