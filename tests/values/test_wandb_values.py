@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import enum
 import math
+import pathlib
 import uuid
 from typing import Any
 
@@ -22,6 +24,18 @@ class Colour(enum.Enum):
     RED = object()
 
 
+class Number(enum.Enum):
+    """With numbers."""
+
+    TWO = 2
+
+
+class Word(enum.Enum):
+    """With texts."""
+
+    GO = "go"
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -30,7 +44,23 @@ class Colour(enum.Enum):
         (np.zeros((0, 3)), "[]"),
         (range(3), "[0, 1, 2]"),
         (Colour.RED, "RED"),
+        (Word.GO, "go"),
         (b"\xff", "\ufffd"),
+        (bytearray(b"ab"), "ab"),
+        (collections.deque([1, (2, {3})]), "[1, [2, [3]]]"),
+        (pathlib.Path("a") / "b", "a/b"),
+        (np.datetime64("2024-01-02T03:04", "us"), "2024-01-02T03:04:00"),
+        (np.datetime64("2024-01-02"), "2024-01-02"),
+        (np.timedelta64(5, "s"), "PT5S"),
+        (np.complex64(1 + 1j), "1+1j"),
+        (np.array("x"), "x"),
+        (np.bytes_(b"ab"), "ab"),
+        (np.array([1j, 2]), '["1j", "2+0j"]'),
+        (
+            [datetime.timedelta(hours=1), b"a", 2j, len, {"p": pathlib.Path("b")}, Word.GO, Number.TWO],
+            '["PT1H", "a", "2j", "builtins.len", {"p": "b"}, "go", 2]',
+        ),
+        ([np.timedelta64(5, "s"), np.zeros((0,))], '["PT5S", []]'),
         (-1j, "-0-1j"),
         (datetime.time(1, 2, 3), "01:02:03"),
         (datetime.timedelta(days=1, seconds=2.25), "P1DT2.25S"),

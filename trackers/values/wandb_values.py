@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import enum
 import json
 import math
+import os
 import uuid
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trackers.formats.json_values import to_json_values
+from trackers.formats.json_values import MAX_DEPTH, to_json_values
 from trackers.records import name_floats
 from trackers.values.coerce import ListText
 from trackers.values.device_copy import capturing
@@ -29,23 +32,36 @@ def converted(value: Any) -> Any:
         if getattr(value, "is_cuda", False) is True and capturing():
             return None
         if math.prod(value.shape) <= MOST_LISTED:
-            return _listed(value.tolist())
+            listed = value.tolist()
+            return _listed(listed) if isinstance(listed, (list, tuple)) else _text(listed)
         from trackers.media.histogram import Histogram
 
         return Histogram(value, num_bins=MOST_LISTED)
-    if isinstance(value, (list, tuple, set, frozenset, range)):
-        return _listed(list(value))
+    if isinstance(value, _LISTS):
+        return _listed(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return _text(value)
+
+
+_LISTS = (list, tuple, set, frozenset, range, collections.deque)
+
+
+def _text(value: Any) -> str | None:
+    """A value of a kind that JSON hasn't as the text that W&B's client makes of it; None: it makes none."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, (datetime.date, datetime.datetime, datetime.time)):
         return value.isoformat()
     if isinstance(value, datetime.timedelta):
         return _duration(value)
     if isinstance(value, uuid.UUID):
         return str(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
-        return value.name
-    if isinstance(value, bytes):
+        return value.value if isinstance(value.value, str) else value.name
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    if isinstance(value, (bytes, bytearray)):
         return value.decode("utf-8", "replace")
     if isinstance(value, complex):
         return str(value).strip("()")
@@ -71,6 +87,22 @@ def _duration(value: datetime.timedelta) -> str:
     )
 
 
-def _listed(value: Any) -> str:
-    plain = name_floats(to_json_values(value))
-    return (ListText if isinstance(plain, list) else str)(json.dumps(plain))
+def _listed(value: Iterable[Any]) -> str:
+    return ListText(json.dumps(name_floats(to_json_values(_parts(value)))))
+
+
+def _parts(value: Any, depth: int = 0) -> Any:
+    """A list or mapping with the texts of what JSON hasn't."""
+    if depth > MAX_DEPTH or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, _LISTS):
+        return [_parts(part, depth + 1) for part in value]
+    if isinstance(value, Mapping):
+        return {name: _parts(part, depth + 1) for name, part in list(value.items())}
+    if hasattr(value, "shape"):
+        listed = value.tolist() if hasattr(value, "tolist") and math.prod(value.shape) <= MOST_LISTED else value
+        return value if type(listed) is type(value) else _parts(listed, depth + 1)
+    if isinstance(value, enum.Enum) and isinstance(value.value, (int, float)):
+        return value.value
+    text = _text(value)
+    return value if text is None else text
