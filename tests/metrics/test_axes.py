@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from trackers.metrics.axes import Axes
-from trackers.metrics.definitions import Definitions
 from trackers.records import Define
 
 
 def axes(*definitions: tuple[str, str | None]) -> tuple[Axes, list[str]]:
     said: list[str] = []
-    defined = Definitions()
-    made = Axes(defined, lambda text, about: said.append(text))
+    made = Axes(lambda text, about: said.append(text))
     for name, step_metric in definitions:
         define = Define(time=0.0, name=name, step_metric=step_metric)
-        defined.define(define)
         made.define(define)
     return made, said
 

@@ -21,7 +21,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begin(**more: Any) -> Any:
-    return trackers.init("tensorboard,json", project="p", inline=True, id="one", **more)
+    return trackers.init("tensorboard,json", project="p", inline=True, **{"id": "one", **more})
 
 
 def steps(run: Any) -> dict[str, list[tuple[int | None, float]]]:
@@ -75,6 +75,19 @@ def test_rewind_drops_what_lies_above_the_axis() -> None:
         run.log({"loss": step + 0.5, "at": step * 10})
     run.finish()
     assert steps(run)["loss"] == [(step * 10, float(step)) for step in range(6)] + [(60, 6.5), (70, 7.5)]
+
+
+def test_step_metric_of_an_earlier_attempt_counts_on() -> None:
+    """In a run that is resumed, and in a fork, though neither defines it again."""
+    run = begin()
+    run.define_metric("loss", step_metric="epoch")
+    run.log({"loss": 0.5, "epoch": 1}, step=100)
+    run.finish()
+    for more in ({"id": "fork", "fork_from": run.id}, {"resume": "must"}):
+        later = begin(**more)
+        later.log({"loss": 0.25, "epoch": 2}, step=200)
+        later.finish()
+        assert steps(later)["loss"] == [(1, 0.5), (2, 0.25)]
 
 
 def test_definition_that_matched_nothing_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,12 +27,11 @@ class Axes:
     isn't a whole number, is named once: its metrics then count on from their last position.
 
     Args:
-        definitions: of the run.
         say: called with one line, and with what that line is about.
     """
 
-    def __init__(self, definitions: Definitions, say: Callable[[str, str], object]) -> None:
-        self._definitions = definitions
+    def __init__(self, say: Callable[[str, str], object]) -> None:
+        self._definitions = Definitions()
         self._say = say
         self._axis_by_name: dict[str, str | None] = {}
         self._parts: dict[tuple[str, ...], list[tuple[str | None, list[str]]]] = {}
@@ -45,7 +44,8 @@ class Axes:
         return bool(self._steps)
 
     def define(self, define: Define) -> None:
-        """Take note of a definition that was added."""
+        """Take a definition, of this attempt or an earlier one."""
+        self._definitions.define(define)
         if define.step_metric:
             self._steps |= dict.fromkeys((nested(define.step_metric), define.step_metric), define.step_metric)
         self._axis_by_name.clear()

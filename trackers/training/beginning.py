@@ -335,6 +335,8 @@ class _Beginning:
             info, run, opened.writer, relay,
             clock=self.clock.now, first_step=went_on.first_step, inside=fanout, across=across,
         )  # fmt: skip
+        if len(info.attempts) > 1:
+            recorder.go_on_with_axes()
         recorder.late = environment.later(request.transport.ranks, recorder.now)
         if code is not None:
             recorder.pollers.append(code.poll)

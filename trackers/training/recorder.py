@@ -124,7 +124,7 @@ class Recorder:
         self.pollers: list[Callable[[], None]] = []
         self.endings: list[Callable[[], None]] = []
         self.definitions = Definitions()
-        self.axes = Axes(self.definitions, self.problem)
+        self.axes = Axes(self.problem)
         self._folds_all = False  # the fold has all values since the run began
         self._across_names: set[str] = set()
         self._beside: dict[str, Any] = {}
@@ -594,6 +594,12 @@ class Recorder:
             record = Summary(time=self.now(), step=max(self.step, 0), values={}, removed=list(dict.fromkeys(removed)))
             self._give(record)
             self.write(record)
+
+    def go_on_with_axes(self) -> None:
+        """Take the step metrics that earlier attempts, or a fork's parent, defined."""
+        for define in AttemptHistory(self.run).defines():
+            self.axes.define(define)
+        self.fast = self.fast and not self.axes
 
     def define(self, define: Define) -> None:
         """Record a definition and begin to fold what it asks for, from the start of the run on."""
