@@ -283,6 +283,8 @@ ROWS = {
     "requests that it refuses": "test_request_with_content_is_refused test_other_host_is_refused "
     "test_page_of_another_site_is_refused",
     "its content": "test_every_answer_has_the_policy",
+    "a redirect by a server": "test_redirect_of_a_store_carries_no_key test_redirect_takes_no_keys_elsewhere "
+    "test_redirect_of_a_trackio_server_carries_no_login test_redirect_of_a_wandb_server_carries_no_key",
     "the run's directory and all in it": "test_files_of_a_run_are_for_whom_it_is_shared_with "
     "test_files_of_ranks_are_as_private_as_the_run",
     "in it, text of files": "test_uncommitted_patch_is_its_owners_alone test_refused_records_are_their_owners_alone",

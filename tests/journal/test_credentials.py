@@ -91,6 +91,25 @@ def test_redirect_of_a_trackio_server_carries_no_login(
     assert "hf_readersOwn" not in str(stolen) + str(heard)
 
 
+@pytest.mark.parametrize("elsewhere", ["127.0.0.1", "localhost"])
+def test_redirect_of_a_store_carries_no_key(elsewhere: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the key, its id nor a signature goes along; a session's token does, which is nothing without them."""
+    from trackers.object_storage.store import Store
+
+    with (
+        hostile_server(lambda method, path: (404, {}, b""), elsewhere) as (there, stolen),
+        hostile_server(lambda method, path: (307, {"Location": there + path}, b"")) as (endpoint, heard),
+    ):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDreaders")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "readersOwnSecret")
+        with contextlib.suppress(TrackersError):
+            Store("s3://bucket/runs").get("name", 1000)
+    assert "AKIDreaders" in str(heard)
+    assert stolen
+    assert not any(word in str(stolen) for word in ("AKIDreaders", "readersOwnSecret", "uthorization"))
+
+
 def test_logged_mapping_uploads_no_file(tmp_path: Path) -> None:
     """A configuration or a row in the form of an upload is data: the reader's files stay where they are."""
     from trackers.backends.trackio.server import ServerStore
