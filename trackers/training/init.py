@@ -112,7 +112,7 @@ def init(
         step: with an earlier run, finished optimizer steps of the checkpoint that it goes back to: what was logged
             above is superseded.
         fork_from: "RUN@1200": a new run begins with the values, media, results and settings that an earlier one had up
-            to that step; ``config`` says what is different. docs/forks.md.
+            to that step; ``config`` says what is different. docs/resume.md.
         mode: online, offline (journal only, deliver later with ``trackers sync``) or disabled.
         dir: where runs lie; default TRACKER_DIR, else "runs".
         rank: this process's rank; default the launcher's. Only the main rank logs; the others add to values across
