@@ -426,3 +426,23 @@ def deliver(run: Run) -> None:
     directory = Path(str(run.dir))
     sender = Sender(Store(str(run._recorder.info.option("TRACKER_DIR"))), directory, "/".join(directory.parts[-2:]))
     sender.finish()
+
+
+def test_run_of_another_machine_is_forked(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this machine hasn't is fetched from the store; the fork is sent there as a run of its own."""
+    run = begin(where, id="abc")
+    for step in range(10):
+        run.log({"loss": float(step)}, step=step)
+    run.finish()
+    Sender(Store(where), Path(run.dir), "digits/abc").send()
+    other_machine(tmp_path, monkeypatch)
+    fork = begin(where, id="kid", fork_from="abc@4")
+    assert "node-b" in fork.dir
+    fork.log({"loss": 40.0}, step=5)
+    fork.finish()
+    assert trackers.load(fork.dir).metrics()["loss"].to_pylist() == [0.0, 1.0, 2.0, 3.0, 4.0, 40.0]
+    Sender(Store(where), Path(fork.dir), "digits/kid").send()
+    copy = mirror.update_copy(addresses.normalize(where), str(Path("reader").absolute()))
+    assert trackers.load(str(copy / "digits/kid")).metrics()["loss"].to_pylist()[-1] == 40.0
+    with pytest.raises(NotFound, match="no run 'nobody'"):
+        begin(where, fork_from="nobody@4")
