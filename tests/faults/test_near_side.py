@@ -573,6 +573,8 @@ def test_nothing_needs_locks_or_links() -> None:
     agents |= {("pace.py", "fcntl"), ("pace.py", "flock")}
     # In the user's configuration; of files that a run keeps live, for its death alone: both do without.
     elsewhere = {("signature.py", "os.link("), ("live_files.py", "os.link(")}
+    # Media of a fork's parent, which are copied where there are no links.
+    elsewhere |= {("forking.py", "os.link(")}
     # TensorBoard's names of runs, without which it shows them by their folders.
     elsewhere |= {("confined.py", "os.symlink")}
     # In the user's data directory, while a command changes environments of trackers.

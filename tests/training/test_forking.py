@@ -75,6 +75,17 @@ def test_fork_has_its_parents_history_up_to_the_step(tmp_path: Path) -> None:
     assert seen.last["words"] == "at 10"
 
 
+def test_without_hard_links_media_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As network filesystems and FAT have none."""
+    parent().finish()
+    monkeypatch.setattr(os, "link", lambda *args, **more: (_ for _ in ()).throw(OSError(1, "no links here")))
+    fork = begin(fork_from="parent@10")
+    fork.finish()
+    (file,) = Path(fork.dir, "media").rglob("*.npy")
+    assert (np.load(file) == 5).all()
+    assert file.stat().st_nlink == 1
+
+
 @pytest.mark.slow
 @given(
     st.lists(

@@ -121,10 +121,14 @@ def _is_given(line: str, place: int, name: str, text: _Text) -> bool:
         )
         said = text.before in _TO and not OF_TOKENS.fullmatch(name)
         return said or (key and between[:1] in (" ", "\t") and between.strip(" \t\"'") == "")
-    last = text.alone and behind.strip(" \t.") == ""
+    return text.alone and behind.strip(" \t.") == "" and _is_said(name, between)
+
+
+def _is_said(name: str, between: str) -> bool:
+    """Is what ends a line said to be the name's value?"""
     asked = says_whose(between) and meaning(name) is Secrecy.PASSWORD
     told = between.endswith(": ") and ":" not in between[:-2] and not _MAKING.isdisjoint(between.split())
-    return last and (asked or told or _WORDS.fullmatch(between) is not None or (name.isupper() and between == " to "))
+    return asked or told or _WORDS.fullmatch(between) is not None or (name.isupper() and between == " to ")
 
 
 def says_whose(between: str) -> bool:
