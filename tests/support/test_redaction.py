@@ -452,6 +452,7 @@ def test_masking_is_linear(piece: str) -> None:
 @example('login a password ://a:\ttoken="token="')
 @example("curl -u '://a:'a='a=")
 @example("Authorization: Bearer ?token=Authorization: Bearer ")
+@example("password a=e4bkzeALDF82JEdCpa9Fpassword ?token?token")
 @settings(max_examples=200, deadline=None)
 def test_masking_again_changes_nothing(text: str) -> None:
     """What was masked is masked: readers may mask what writers have."""

@@ -20,7 +20,7 @@ from trackers.support.secret_shapes import (
     is_mixed,
     is_name,
 )
-from trackers.support.secret_values import is_secret, is_template, looks_made, looks_random
+from trackers.support.secret_values import MASK, is_secret, is_template, looks_made, looks_random
 
 _TEXT = re.compile(
     r"""(?P<tag></?[A-Za-z][^<>\n]{0,80}>)"""
@@ -65,6 +65,8 @@ def following(line: str, place: int, name: str) -> tuple[int, int]:
         name, says = (whole, meaning(whole)) if meaning(whole) in (Secrecy.NOTHING, Secrecy.SECRET) else (name, says)
     if says >= Secrecy.SECRET and name.lower() != "pass":
         for text in _texts(line, end):
+            if MASK in line[end : text.begin]:  # it is masked already
+                break
             if _is_its(line, place, name, says, text):
                 return text.begin, text.begin + len(text.text)
     return 0, 0
