@@ -117,7 +117,11 @@ def mask_addresses(text: str) -> str:
 
 def mask_source(text: str) -> str:
     """Text such as a patch, a command or a message, with known forms masked, and what a secret's name is given."""
-    return _mask(text, None)[0]
+    for _ in range(_PASSES):  # what is masked may uncover the form of what stands beside it
+        before, text = text, _mask(text, None)[0]
+        if text == before:
+            break
+    return text
 
 
 def _mask(text: str, table: Columns | None) -> tuple[str, Columns | None]:
