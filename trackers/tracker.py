@@ -115,6 +115,11 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
     home: str = ""
     foreign: bool = False
 
+    @property
+    def starts(self) -> int:
+        """How often the run itself was begun: the first attempt of a fork is its parent's."""
+        return len(self.attempts) - bool(self.forked_from)
+
     def path(self, *parts: str) -> Path:
         """A path inside the run's directory."""
         return Path(self.directory, *parts)

@@ -208,8 +208,7 @@ def show(
     info = view.info
     print(f"{printable(info.name)}  ({printable(f'{info.project}/{info.id}')})")
     print(f"  status     {view.status.name}" + (f": {printable(view.status.reason)}" if view.status.reason else ""))
-    attempt = len(info.attempts) - bool(info.forked_from)  # the first of a fork is its parent's
-    print(f"  started    {show_time(info.created)} on {printable(info.host)}, attempt {attempt}")
+    print(f"  started    {show_time(info.created)} on {printable(info.host)}, attempt {info.starts}")
     if info.forked_from:
         print(f"  forked     from {printable(info.forked_from)}")
     print(f"  command    {printable(' '.join([info.program, *info.argv]))}")

@@ -63,8 +63,13 @@ def banner_line(info: RunInfo, trackers: list[str]) -> str:
         goal = f"offline, for {', '.join(trackers)}: deliver with `trackers sync {shlex.quote(where)}`"
     else:
         goal = ", ".join(_tracker_and_location(name, info) for name in trackers)
-    attempt = len(info.attempts) - bool(info.forked_from)  # the first of a fork is its parent's
-    again = f", attempt {attempt}" if attempt > 1 else f", forked from {info.forked_from}" if info.forked_from else ""
+    again = (
+        f", attempt {info.starts}"
+        if info.starts > 1
+        else f", forked from {info.forked_from}"
+        if info.forked_from
+        else ""
+    )
     return one_line(f"run {info.name} ({info.project}/{info.id}{again}) → {goal}; journal in {where}")
 
 
