@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import compileall
 import contextlib
+import faulthandler
 import functools
 import gc
 import logging
@@ -26,8 +27,10 @@ from typing import Any
 import hypothesis
 import psutil
 import pytest
+import pytest_timeout
 from _pytest import logging as pytest_logging
 from _pytest.assertion import rewrite
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from execnet import gateway_io
 from xdist.scheduler import LoadFileScheduling
 
@@ -43,6 +46,13 @@ MARK = "TRACKERS_TEST"
 
 GRACE_S = 10.0
 """How long processes that a test started may go on after it: a relay ends by itself once all is delivered."""
+
+AGAIN_S = 15.0
+"""A test that was interrupted at its limit is interrupted again after so long: while it cleans up, it often waits for
+what hadn't ended before."""
+
+LAST_S = 90.0
+"""How long after its limit a test that nothing interrupts loses its process."""
 
 LASTING = (
     "multiprocessing.resource_tracker", "multiprocessing.forkserver", "loky.process_executor", "tests/forked.py",
@@ -550,6 +560,69 @@ class _Files(LoadFileScheduling):
         if _file(nodeid) in BY_FUNCTION:
             return nodeid.partition("[")[0]
         return nodeid if _file(nodeid) in SPLIT else super()._split_scope(nodeid)
+
+    def remove_node(self, node: Any) -> str | None:
+        """Take a worker away that has ended. The test in which it crashed has failed: pytest-xdist would begin it
+        again in the next worker, and in the next.
+        """
+        units = self.assigned_work.pop(node)
+        pending = [(unit, nodeid) for unit in units.values() for nodeid, done in unit.items() if not done]
+        if not pending:
+            return None
+        unit, crashed = pending[0]
+        unit[crashed] = True
+        self.workqueue.update({scope: unit for scope, unit in units.items() if not all(unit.values())})
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return crashed
+
+    def _reschedule(self, node: Any) -> None:
+        if node in self.registered_collections:  # a crashed worker's successor hasn't collected yet
+            super()._reschedule(node)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Any:
+    """Interrupt a test again that waits on as it cleans up."""
+    done = yield
+    if settings.method == "signal":
+        signal.setitimer(signal.ITIMER_REAL, settings.timeout, AGAIN_S)
+    return done
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Any:
+    """Limit the end of a test that failed, too: as it fails its timer is taken away."""
+    settings = pytest_timeout._get_item_settings(item)
+    if settings.timeout:
+        item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Any:
+    """End the process of a test that nothing interrupts, as where all signals are blocked, and say where it waits."""
+    limit = pytest_timeout._get_item_settings(item).timeout
+    if limit:  # twice: each test, and the end of each
+        faulthandler.dump_traceback_later(
+            2 * limit + LAST_S, exit=True, file=item.config.stash[fault_handler_stderr_fd_key]
+        )
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_testnodedown(node: Any, error: object) -> Any:
+    """Kill what a worker started that was killed or crashed: nobody else will."""
+    if error:
+        names = {"PYTEST_XDIST_WORKER": node.gateway.id, "PYTEST_XDIST_TESTRUNUID": node.config.option.testrunuid}
+        for process in psutil.process_iter():
+            if names.items() <= _environ(process).items():
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+    return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

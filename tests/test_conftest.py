@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +117,48 @@ def test_steady(): pass
     named, closing = second.stdout.splitlines()[-2:]
     assert named == "flaky: test_inner.py::test_flaky"
     assert closing.startswith("1 passed")
+
+
+@pytest.mark.slow
+def test_test_that_waits_for_ever_fails_alone(tmp_path: Path) -> None:
+    """One that waits on as it cleans up is interrupted again; where nothing interrupts, its process is ended with all
+    that it started, the place is printed, and the other tests run, those of its own file, too, each once.
+    """
+    home = tmp_path / "inner"
+    home.mkdir()
+    text = CONFTEST.read_text().replace("AGAIN_S = 15.0", "AGAIN_S = 0.5").replace("LAST_S = 90.0", "LAST_S = 1.0")
+    (home / "conftest.py").write_text(text)
+    body = """
+import pathlib, pytest, signal, subprocess, time
+@pytest.fixture
+def late():
+    yield
+    time.sleep(1000)
+@pytest.mark.timeout(1)
+def test_cleans_up():
+    try:
+        time.sleep(1000)
+    finally:
+        time.sleep(1000)
+@pytest.mark.timeout(1)
+def test_fails_and_ends_late(late):
+    assert not "failed"
+@pytest.mark.timeout(1)
+def test_hears_nothing():
+    pathlib.Path(__file__).with_name("pid").write_text(str(subprocess.Popen(["sleep", "1000"]).pid))
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    time.sleep(1000)
+def test_after(): pass
+"""
+    (home / "test_inner.py").write_text(body)
+    (home / "test_other.py").write_text("def test_other(): pass\n")
+    done = again(home, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "-rA", "-p", "no:cacheprovider")
+    closing = done.stdout.splitlines()[-1]
+    assert re.match(r"3 failed, 2 passed, (\d+ warnings?, )?1 error in ", closing), done.stdout
+    assert "crashed while running 'test_inner.py::test_hears_nothing'" in done.stdout
+    assert "in test_hears_nothing" in done.stderr
+    pid = int((home / "pid").read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.slow
