@@ -248,19 +248,42 @@ def test_image_mode_and_file_type_are_kept(store: RunMedia) -> None:
         Image(array, file_type="exe")
 
 
-@pytest.mark.parametrize("form", ["ints", "bools", "floats", "lists", "a leading axis", "a file"])
+MASKS = (
+    "ints",
+    "bools",
+    "floats",
+    "lists",
+    "lists of bools",
+    "rows of bools",
+    "a tensor of bools",
+    "a leading axis",
+    "a file",
+)
+
+
+@pytest.mark.parametrize("form", MASKS)
 def test_masks_are_kept_as_classes(store: RunMedia, tmp_path: Path, form: str) -> None:
     """However a mask of W&B's dialect is given: what is stored are the numbers of the classes; True is class 1."""
     classes = np.eye(4, dtype="int64")
     PIL.Image.fromarray(classes.astype("uint8")).save(tmp_path / "mask.png")
     mask: dict[str, Any] = {
         "ints": {"mask_data": classes}, "bools": {"mask_data": classes > 0}, "floats": {"mask_data": classes * 1.0},
-        "lists": {"mask_data": classes.tolist()}, "a leading axis": {"mask_data": classes[None]},
+        "lists": {"mask_data": classes.tolist()}, "lists of bools": {"mask_data": (classes > 0).tolist()},
+        "rows of bools": {"mask_data": list(classes > 0)},
+        "a tensor of bools": {"mask_data": torch.from_numpy(classes > 0)},
+        "a leading axis": {"mask_data": classes[None]},
         "a file": {"path": str(tmp_path / "mask.png")},
     }[form]  # fmt: skip
     (item,) = Image(np.zeros((4, 4, 3), "uint8"), masks={"truth": mask}).items(store)
     kept = item.meta["masks"]["truth"]["mask_data"]
     np.testing.assert_array_equal(np.load(store.directory / kept["file"]).reshape(4, 4), classes)
+
+
+def test_truth_values_among_classes_are_classes(store: RunMedia) -> None:
+    """A mask's list in which True stands beside class 255 keeps both."""
+    (item,) = Image(np.zeros((1, 3)), masks={"truth": {"mask_data": [[True, 255, False]]}}).items(store)
+    kept = item.meta["masks"]["truth"]["mask_data"]
+    assert np.load(store.directory / kept["file"]).tolist() == [[1, 255, 0]]
 
 
 def test_image_boxes_masks_and_classes_are_kept(store: RunMedia, caplog: pytest.LogCaptureFixture) -> None:

@@ -455,12 +455,19 @@ class Image(MediaValue):
             if data is None:
                 pixels = _mask_file(mask["path"]) if mask.get("path") else None
             else:
-                if str(getattr(data, "dtype", "")).endswith("bool"):  # of a picture True is white, here it is class 1
-                    data = as_numpy(data).astype("uint8")
                 pixels = image_pixels(data, normalize=False)
+                if _is_bool(data):  # of a picture True is white, here it is class 1
+                    pixels = Pixels(pixels.shape, pixels.data.replace(b"\xff", b"\x01"))
             rest = _as_json("masks", {name: item for name, item in mask.items() if name not in ("mask_data", "path")})
             self._mask_layers[str(key)] = (pixels, rest or {})
         return {key: value for key, value in meta.items() if value is not None}
+
+
+def _is_bool(value: Any) -> bool:
+    """Whether an array, a tensor or a nested list has truth values alone."""
+    if isinstance(value, Sequence):
+        return all(map(_is_bool, value))
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
 
 
 def _mask_file(path: str | os.PathLike[str]) -> Pixels:
