@@ -63,8 +63,9 @@ class SessionReader(Reader):
         rows += [*_snapshots(content), *_communication(content, run.created)]
         yield from sorted(rows, key=lambda record: record.time)
         ended = helpers.unix(session.get("end_time"))
-        results = session.get("results")
-        if isinstance(results, dict) and results:
+        parts = (session.get("results"), session.get("measured"))
+        results = {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
+        if results:
             time = max((record.time for record in rows), default=run.created) if ended is None else ended
             yield Summary(time=time, values={name: unnamed_float(value) for name, value in results.items()})
         if ended is not None:

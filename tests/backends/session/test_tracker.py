@@ -440,7 +440,7 @@ def test_texts_alerts_and_artifacts_are_lines(tmp_path: Path) -> None:
         Alert(time=T0 + 3, title="loss spike", text="at step 7", level="WARN"),
         ArtifactRecord(time=T0 + 4, name="checkpoint", type="model"),
         Text(time=T0 + 5, values={"system.gpu.0.throttle": "hw slowdown"}, id="sampler-0.1:0"),
-        Summary(time=T0 + 6, values={"final/best": 0.5}),
+        Summary(time=T0 + 6, values={"final/best": 0.5, "final/energy/total_kwh": 0.25}),
     ]
     found = deliver(tmp_path, sampled_stream(records))
     lines = [line.split(" | ", 1)[1] for line in found.lines("main") if line.startswith(CLOCK[:2])]
@@ -450,7 +450,9 @@ def test_texts_alerts_and_artifacts_are_lines(tmp_path: Path) -> None:
         "INFO  | Saved model: checkpoint",
     ]
     assert found.lines("performance")[0].endswith("WARNING  | MainProcess  | GPU 0 throttled: hw slowdown")
-    assert found.json()["session"]["results"] == {"best": 0.5}
+    session = found.json()["session"]
+    assert (session["results"], session["measured"]) == ({"best": 0.5}, {"energy/total_kwh": 0.25})
+    assert "  Results:\n    best: 0.500\n  Measured:\n    energy/total_kwh: 0.250\n" in found.text("summary.txt")
 
 
 def test_two_runs_of_one_second_have_two_sessions(tmp_path: Path) -> None:

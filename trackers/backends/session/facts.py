@@ -23,6 +23,7 @@ import msgspec
 from trackers.backends.session.log_lines import MB, RULE, clean, duration, fixed, gpu_line, metric
 from trackers.benchmark.speed import ACCUMULATIONS, EACH, LOG_FORMAT, TOKENS_OF_STEP, Speed, lines, training_gpus
 from trackers.metrics import groups, roles
+from trackers.metrics.unasked import parted
 from trackers.records import Config, Environment, Number, finite, flatten, merge
 from trackers.tracker import RunInfo, Status
 
@@ -398,6 +399,7 @@ def session_summary(
 ) -> dict[str, Any]:
     """The summary's ``session``: the format's fields, then the run that it belongs to and how it ended."""
     ended = status is not None and status.name != "running"
+    asked, unasked = parted(totals.results)
     last = status.time if status is not None and ended and status.time else totals.ended or info.created
     began = totals.began or info.created
     session: dict[str, Any] = {
@@ -419,8 +421,10 @@ def session_summary(
         "status": status.name if status is not None and ended else "running",
         "total_batch_size": batch,
         "names": totals.names,
-        "results": totals.results,
+        "results": asked,
     }
+    if unasked:
+        session["measured"] = unasked
     if LOG_FORMAT in facts.settings:
         session["log_format"] = facts.settings[LOG_FORMAT]
     if status is not None and ended:
@@ -472,8 +476,9 @@ def summary_text(head: Mapping[str, Any], totals: SessionTotals, speed: Speed, s
             yield f"      Total data: {operation.size_bytes / MB:.2f}MB"
         if operation.took_ms is not None and operation.calls:
             yield f"      Avg duration: {operation.took_ms / operation.calls:.2f}ms"
-    if totals.results:
-        yield "  Results:"
-        yield from (f"    {clean(name)}: {metric(name, value)}" for name, value in totals.results.items())
+    for title, field in (("Results", "results"), ("Measured", "measured")):
+        if head.get(field):
+            yield f"  {title}:"
+            yield from (f"    {clean(name)}: {metric(name, value)}" for name, value in head[field].items())
     if totals.warnings:
         yield f"  Warnings: {totals.warnings} (in {head['id']}_performance.log and {head['id']}_multigpu.log)"
