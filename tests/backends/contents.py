@@ -131,6 +131,21 @@ def check(name: str, column: Mapping[str, Cell], store: Any) -> None:
     assert page_column(name) == {kind: cell.words for kind, cell in column.items()}, page_column(name)
 
 
+def check_wishes(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str, steps: Callable[[RunInfo], dict[str, int | None]]
+) -> None:
+    """Check that a tracker with a view of the system has a job's GPUs where ``TRACKER_GPU_METRICS`` says.
+
+    Args:
+        steps: the steps of what the store has of their utilisation, by our names; None in the view of the system.
+    """
+    for wish, step in (("ranges", None), ("training", 3)):
+        (folder := home / wish).mkdir()
+        monkeypatch.setenv("TRACKER_GPU_METRICS", wish)
+        found = steps(delivered(folder, monkeypatch, [name], job=True))
+        assert found == {"gpu/compute_util_avg": step, "gpu/compute_util_avg.max": step}, wish
+
+
 def page_column(name: str) -> dict[str, str]:
     """What the page says of each kind for a tracker."""
     for block in PAGE.read_text().split("\n\n"):
@@ -713,7 +728,8 @@ SESSION = {
     ),
     "results that are texts": Cell("`session`, `results`", lambda s: s.session["results"]["verdict"] == "good"),
     "energy, tokens of spans (results that nobody asked for)": Cell(
-        "as results", lambda s: s.session["results"][TOKENS] == 40
+        "`session`, `measured`",
+        lambda s: (s.session["measured"][TOKENS], TOKENS in s.session["results"]) == (40, False),
     ),
     "texts": Cell("main log", lambda s: "story: once **upon**" in s.main),
     "images": NONE,

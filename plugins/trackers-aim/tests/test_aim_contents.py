@@ -106,3 +106,14 @@ def test_content_lies_where_the_page_says(tmp_path: Path, monkeypatch: pytest.Mo
     info = contents.delivered(tmp_path, monkeypatch, ["aim"], job=True)
     (files := tmp_path / "files").mkdir()
     contents.check("aim", COLUMN, Aim(info, files))
+
+
+@pytest.mark.slow
+def test_users_wish_for_the_hardware_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``TRACKER_GPU_METRICS=ranges``: smallest and largest values, too; ``training``: at its steps."""
+
+    def steps(info: RunInfo) -> dict[str, int | None]:
+        (files := info.path("files")).mkdir()
+        return {name: rows[0][0] for name, rows in Aim(info, files).values.items() if "util" in name}
+
+    contents.check_wishes(tmp_path, monkeypatch, "aim", steps)

@@ -106,3 +106,14 @@ COLUMN = {
 def test_content_lies_where_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run with all kinds of content is in ClearML's session as the page's column says."""
     contents.check("clearml", COLUMN, Clearml(contents.delivered(tmp_path, monkeypatch, ["clearml"], job=True)))
+
+
+@pytest.mark.slow
+def test_users_wish_for_the_hardware_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``TRACKER_GPU_METRICS=ranges``: smallest and largest values, too; ``training``: at its steps."""
+
+    def steps(info: RunInfo) -> dict[str, int | None]:
+        found = {name: rows[0][0] for name, rows in Clearml(info).scalars.items() if "util" in name}
+        return {n.removeprefix(":monitor:gpu/"): None if n.startswith(":monitor:gpu/") else found[n] for n in found}
+
+    contents.check_wishes(tmp_path, monkeypatch, "clearml", steps)

@@ -110,3 +110,13 @@ COLUMN = {
 def test_content_lies_where_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run with all kinds of content is in Comet's archive as the page's column says."""
     contents.check("comet", COLUMN, Comet(contents.delivered(tmp_path, monkeypatch, ["comet"], job=True)))
+
+
+@pytest.mark.slow
+def test_users_wish_for_the_hardware_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``TRACKER_GPU_METRICS=ranges``: smallest and largest values, too; ``training``: at its steps."""
+
+    def steps(info: RunInfo) -> dict[str, int | None]:
+        return {n.removeprefix("sys."): rows[0][0] for n, rows in Comet(info).metrics.items() if "util" in n}
+
+    contents.check_wishes(tmp_path, monkeypatch, "comet", steps)

@@ -88,6 +88,7 @@ COLUMN = {
             and [str(p.relative_to(s.folder)) for p in s.folder.rglob("*util*")]
             == ["plots/system/gpu/compute_util_avg.tsv"]
             and s.samples["system.gpu.0.powerWatts"] == (None, 125.0)
+            and set(s.metrics) == {"step", "epoch", "train", "val", "final"}
             and s.samples["gpu/compute_util_avg"] == (None, 50.0)
         ),
     ),
@@ -112,3 +113,15 @@ def test_folder_has_the_runs_name_where_others_lie(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("DVCLIVE_DIR", str(tmp_path / "all"))
     contents.delivered(tmp_path, monkeypatch, ["dvclive"], job=True)
     assert (tmp_path / "all/baseline-contents1/metrics.json").is_file()
+
+
+@pytest.mark.slow
+def test_users_wish_for_the_hardware_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``TRACKER_GPU_METRICS=ranges``: smallest and largest values, too; ``training``: at its steps."""
+
+    def steps(info: RunInfo) -> dict[str, int | None]:
+        store = Dvclive(info)
+        assert ("gpu" in store.metrics) == (info.option("TRACKER_GPU_METRICS") == "training")
+        return {name: step for name, (step, _) in store.samples.items() if "util" in name}
+
+    contents.check_wishes(tmp_path, monkeypatch, "dvclive", steps)

@@ -40,6 +40,7 @@ from trackers.backends.shared.append_file import (
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.kept_file import keep
 from trackers.errors import UNDECODABLE
+from trackers.formats.vendor_system_names import is_sample
 from trackers.formats.yaml_text import yaml_text
 from trackers.metrics.unasked import parted
 from trackers.records import (
@@ -454,7 +455,7 @@ class DvcliveTracker(DvclivePrecheck):
         """Write the documents that differ from what is there."""
         state = self._committed
         asked, unasked = parted(state.results)
-        values = {**state.latest, **dict(flatten(asked))}
+        values = {**self._of_training(state), **dict(flatten(asked))}
         folders = {series.folder for series in state.series.values()}
         folders |= {"/".join(path.split("/", 2)[:2]) for path in self._kept}
         texts = {}
@@ -476,6 +477,15 @@ class DvcliveTracker(DvclivePrecheck):
                 self._write_whole(name, content)
         self._committed = msgspec.structs.replace(state, heads=heads)
         self._saved_at, self._changed = self.clock(), False
+
+    @staticmethod
+    def _of_training(state: DvcliveState) -> dict[str, Any]:
+        """The last values without the machine's samples: in ``dvc metrics show`` they would be its first columns. One
+        whose file has another name stays, since that alone tells it."""
+        samples = (one for one in state.series.values() if one.folder == layout.SYSTEM and is_sample(one.name, None))
+        alone = {one.name for one in samples if one.path == f"{layout.SYSTEM}/{one.name}.tsv"}
+        alone -= {one.name for one in state.series.values() if one.folder == layout.METRICS}
+        return {name: value for name, value in state.latest.items() if name not in alone}
 
     def _content(self, name: str, size: int) -> bytes | None:
         """What a document holds; None where it isn't there, or is longer than this."""

@@ -113,3 +113,14 @@ COLUMN = {
 def test_content_lies_where_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run with all kinds of content is in SwanLab's files as the page's column says."""
     contents.check("swanlab", COLUMN, SwanLab(contents.delivered(tmp_path, monkeypatch, ["swanlab"], job=True)))
+
+
+@pytest.mark.slow
+def test_users_wish_for_the_hardware_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``TRACKER_GPU_METRICS=ranges``: smallest and largest values, too; ``training``: at its steps."""
+
+    def steps(info: RunInfo) -> dict[str, int | None]:
+        found = {name: rows[0][0] for name, rows in SwanLab(info).scalars.items() if "util" in name}
+        return {n.removeprefix("__swanlab__."): None if n.startswith("__swanlab__.") else found[n] for n in found}
+
+    contents.check_wishes(tmp_path, monkeypatch, "swanlab", steps)
