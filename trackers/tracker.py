@@ -117,8 +117,8 @@ class RunInfo(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     @property
     def starts(self) -> int:
-        """How often the run itself was begun: the first attempt of a fork is its parent's."""
-        return len(self.attempts) - bool(self.forked_from)
+        """How often the run itself was begun: attempt 0 of a fork is its parent's."""
+        return sum(entry.get("number") != 0 for entry in self.attempts)
 
     def path(self, *parts: str) -> Path:
         """A path inside the run's directory."""

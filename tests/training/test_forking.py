@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -16,14 +17,18 @@ from typer.testing import CliRunner
 import trackers
 from tests.backends.wandb.support import online_at
 from tests.faults.attempts import FIVE, begin, delivered, points, read
+from trackers.analysis.diff import diff, portrait
 from trackers.analysis.run_list import as_tree, listing, overview
+from trackers.analysis.run_stats import facts
 from trackers.as_wandb.init import init as wandb_init
+from trackers.benchmark.steps import StepCollector
 from trackers.cli.app import app
 from trackers.errors import NotFound, UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader
 from trackers.readers.run_data import load_all
 from trackers.records import Alert, ArtifactRecord, Config, Console, Finish, Media
+from trackers.training.forking import ATTEMPT
 from trackers.training.run import Run
 
 
@@ -64,7 +69,7 @@ def test_fork_has_its_parents_history_up_to_the_step(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "runs/digits/parent", ignore_errors=True)
     shutil.rmtree("runs/digits/parent", ignore_errors=True)
     assert loss(fork.id) == [*before[:11], (11, 0.25)]
-    records = [record for name in RunDirectory(fork.dir).stream_names() if name.attempt == 1
+    records = [record for name in RunDirectory(fork.dir).stream_names() if name.attempt == ATTEMPT
                for record in StreamReader(RunDirectory(fork.dir).stream(name)).read(1000)]  # fmt: skip
     assert not [record for record in records if isinstance(record, (Alert, ArtifactRecord, Console, Finish))]
     (image,) = [record for record in records if isinstance(record, Media)]
@@ -73,6 +78,24 @@ def test_fork_has_its_parents_history_up_to_the_step(tmp_path: Path) -> None:
     seen = overview(RunDirectory(fork.dir))
     assert seen.results == {"final/loss": 0.25}
     assert seen.last["words"] == "at 10"
+
+
+@pytest.mark.parametrize(
+    "command", ["rm parent", "rm parent --yes", "prune parent --older-than 0", "prune parent --older-than 0 --yes"]
+)
+def test_parent_does_not_go_without_a_word(command: str, tmp_path: Path) -> None:
+    """What deletes it, or would, names its forks, which keep what they have of it."""
+    parent(trackers="json", mode="online", inline=True, options={"JSON_DIR": str(tmp_path / "json")}).finish()
+    begin(fork_from="parent@10", id="kid").finish()
+    begin(fork_from="kid@3", id="grandchild").finish()
+    before = loss("kid")
+    said = CliRunner().invoke(app, command.split())
+    assert (
+        "trackers: digits/kid was forked from digits/parent@10: it keeps the values that it has of it\n" in said.stderr
+    )
+    assert "grandchild" not in said.output
+    assert Path("runs/digits/parent/run.json").exists() == ("--yes" not in command)
+    assert loss("kid") == before == [(step, 20.0 - step) for step in range(11)]
 
 
 def test_without_hard_links_media_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,6 +172,29 @@ def test_every_tracker_has_the_fork_whole(tmp_path: Path, monkeypatch: pytest.Mo
             assert points(read(tracker, info, runs)) == expected, tracker
 
 
+@pytest.mark.slow
+def test_lineage_is_told_by_every_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``show``, ``ls --tree``, ``diff`` of a fork that is read from W&B's file, trackio, TensorBoard, MLflow, a log."""
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    parent(name="baseline").finish()
+    fork = begin(trackers=FIVE, mode="online", inline=True, fork_from="parent@10", id="kid", name="lower")
+    fork.log({"loss": 0.0}, step=11)
+    fork.finish()
+    (log,), (file,) = Path(fork.dir).glob("lower_*.json"), Path(fork.dir).rglob("*.wandb")
+    (origin,) = load_all(["parent"])
+    for source in (f"json:{log}", f"wandb-file:{file}", "trackio:digits", f"tb:{fork.dir}/tensorboard/*",
+                   "mlflow:sqlite:///mlflow.db#digits"):  # fmt: skip
+        shown = CliRunner().invoke(app, ["show", source]).stdout
+        assert "forked     from digits/parent@10\n" in shown, source
+        assert ", attempt" not in shown
+        listed = CliRunner().invoke(app, ["ls", "--tree", "parent", source]).stdout
+        assert "\n└ lower @10" in listed, source
+        (data,) = load_all([source])
+        (told,) = [line for line in diff(portrait(origin), portrait(data)) if line.name == "forked_from"]
+        assert (told.first, told.second) == (None, "digits/parent@10"), source
+
+
 def test_fork_is_named_where_runs_are_seen(capsys: pytest.CaptureFixture[str]) -> None:
     """By ``init``, in ``show``, in the tree below its parent, and in a fork of its own."""
     parent(name="baseline").finish()
@@ -164,6 +210,37 @@ def test_fork_is_named_where_runs_are_seen(capsys: pytest.CaptureFixture[str]) -
     assert names == ["baseline", "└ lower @10", "  └ lowest @12"]
     assert names[1] in CliRunner().invoke(app, ["ls", "--tree"]).stdout
     assert [step for step, _ in loss("grandchild")] == [*range(11), 12]
+
+
+def test_parents_part_is_no_attempt(capsys: pytest.CaptureFixture[str]) -> None:
+    """What counts attempts or restarts counts the fork's own, in results, logs and their readers; a requeue is one."""
+    parent().finish()
+    trackers_of = "json,session,benchmark"
+    fork = begin(trackers=trackers_of, mode="online", inline=True, fork_from="parent@10", id="kid", name="kid")
+    fork.log({"loss": 1.0}, step=11)
+    fork.finish()
+
+    def counted() -> list[int]:
+        (log,) = Path("runs/digits/kid").glob("kid_*.json")
+        (session,) = Path("logs").iterdir()
+        sources = ["kid", f"json:{log}", f"session:{session}"]
+        found = []
+        for source in sources:
+            (data,) = load_all([source])
+            counts = facts(data.run, data.blocks(), data.records()), StepCollector().gather(data.records())
+            found += [count.attempts for count in counts]
+        (written,) = Path("benchmark_results").iterdir()
+        return [*found, json.loads(written.read_text())["source"]["restarts"] + 1]
+
+    assert set(counted()) == {1}
+    assert "attempt 1\n" in CliRunner().invoke(app, ["show", "kid"]).stdout
+    assert "attempt" not in next(Path("logs").glob("*/*main.log")).read_text()
+    again = begin(trackers=trackers_of, mode="online", inline=True, id="kid", resume="must")
+    again.log({"loss": 1.0}, step=12)
+    again.finish()
+    assert set(counted()) == {2}
+    assert "(digits/kid, attempt 2)" in capsys.readouterr().err
+    assert "attempt 2\n" in CliRunner().invoke(app, ["show", "kid"]).stdout
 
 
 def test_tree_has_each_run_once_whatever_their_files_say() -> None:
@@ -263,5 +340,5 @@ def test_fork_has_no_setting_that_it_changes_from_its_parent() -> None:
     fork.finish()
     begun = {"lr": 0.01, "model": {"depth": 2}, "more": 1, "forked_from": "digits/parent@10"}
     assert RunDirectory(fork.dir).read_info().config == begun
-    told = StreamReader(Path(fork.dir, "streams", "rank-0.1.jsonl")).read(1000)
+    told = StreamReader(Path(fork.dir, "streams", f"rank-0.{ATTEMPT}.jsonl")).read(1000)
     assert not [record for record in told if isinstance(record, Config)]

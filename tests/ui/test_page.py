@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import trackers
 from tests import browser as chromium
 from tests.analysis.support import T0, write_run
 from tests.browser import Browser
@@ -448,6 +449,26 @@ def test_run_page_begins_with_results_and_has_files(window: Browser, run: Run, t
         window.script("document.querySelector('.facts a[download]').click()")
         until((tmp_path / "saved/model.npz").is_file)
         assert (tmp_path / "saved/model.npz").read_bytes() == b"abc"
+        assert window.console() == []
+
+
+@pytest.mark.slow
+def test_run_page_names_what_it_was_forked_from(window: Browser) -> None:
+    """Beside the command; what a fork has of its parent is no attempt of its own."""
+    offline = {"project": "digits", "mode": "offline", "options": {"TRACKER_RELAY": False}}
+    first = trackers.init("json", id="parent", **offline)
+    first.log({"loss": 1.0}, step=0)
+    first.finish()
+    trackers.init("json", id="kid", fork_from="parent@0", **offline).finish()
+    with site(runs=2) as found:
+        visit(window, found, f"#tab=run&run={found.key('kid')}")
+        wait(window, "document.querySelector('main')?.innerText.includes('Attempts')")
+        lines = window.script("return main.innerText").splitlines()
+        facts = {line.split("\t")[0]: line for line in lines if "\t" in line}
+        assert facts["forked from"] == "forked from\tdigits/parent@0"
+        assert "parent's part" in facts
+        assert "attempt 1" in facts
+        assert "attempt 2" not in facts
         assert window.console() == []
 
 

@@ -5,9 +5,10 @@ Lines are kept, so that only what changed is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 
@@ -266,6 +267,18 @@ def as_tree(lines: Iterable[RunLine]) -> list[RunLine]:
     for parent in list(below):  # of each other's, which only files that were changed by hand can say
         draw(parent, 1)
     return drawn
+
+
+def forks_of(runs: Sequence[RunDirectory]) -> list[str]:
+    """A line for each fork of runs that go; the runs may be gone already."""
+    going = {f"{unquote(run.path.parent.name)}/{run.path.name}" for run in runs}
+    lines = []
+    for root in dict.fromkeys(run.path.parent.parent for run in runs):
+        for line in listing(root).lines:
+            own = f"{line.project}/{line.id}"
+            if line.forked_from.rpartition("@")[0] in going and own not in going:
+                lines.append(f"{own} was forked from {line.forked_from}: it keeps the values that it has of it")
+    return lines
 
 
 def _truncated(values: dict[str, Any]) -> dict[str, Any]:

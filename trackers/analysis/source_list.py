@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from trackers.analysis.run_files import logged_items, summed
 from trackers.analysis.run_list import Overview
@@ -42,6 +44,7 @@ def overview_of_source(data: RunData) -> Overview:
     info = RunInfo(
         id=run.id, name=run.name, project=run.project, group=run.group, tags=run.tags, notes=run.notes,
         created=run.created, config=data.config, host=host, attempts=data.attempts, directory=run.source, foreign=True,
+        forked_from=_origin(data.config),
     )  # fmt: skip
     view = Overview(info=info, status=Status(name=data.status or "unknown"), note=run.note)  # type: ignore[arg-type]
     for name, known in data.series().items():
@@ -58,3 +61,9 @@ def overview_of_source(data: RunData) -> Overview:
     files = summed(logged_items([*data.media(), *data.artifacts()], Path(run.directory) if run.directory else None))
     view.media, view.artifacts = files["media"], files["artifacts"]
     return view
+
+
+def _origin(config: dict[str, Any]) -> str:
+    """What a run was forked from, which every tracker has among its settings; "": nothing."""
+    origin = config.get("forked_from")
+    return origin if isinstance(origin, str) and re.fullmatch(r".+/.+@[0-9]+", origin) else ""

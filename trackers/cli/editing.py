@@ -170,12 +170,14 @@ def rm(
 
 def _remove(plan: RemovalPlan, references: list[str], count: int | None, yes: bool, as_json: bool) -> None:
     """Remove runs of a directory, or say which would be."""
+    from trackers.analysis.run_list import forks_of
     from trackers.editing import trash
 
     candidates = plan.candidates(references, count, say=_complain)
     going = [one for one in candidates if not one.reason]
     _show_candidates(candidates, quiet=as_json or yes)
-    for line in trash.used_by([one.run for one in going]):
+    runs = [one.run for one in going]
+    for line in [*trash.used_by(runs), *forks_of(runs)]:
         _complain(line)
     if going and not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty():
         yes = typer.confirm(f"Delete {len(going)} runs{' for good' if plan.forever else ''}?", default=False)

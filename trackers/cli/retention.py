@@ -184,11 +184,13 @@ def act_on_each(
     Args:
         keeps: why a run stays as it is. act: does it, and returns the bytes freed. words: "compress", "compressed".
     """
+    from trackers.analysis.run_list import forks_of
     from trackers.analysis.tables import format_size
     from trackers.errors import TrackersError
     from trackers.retention.sizes import run_sizes, together, total
 
     entries: list[dict[str, Any]] = []
+    gone: list[Any] = []
     failed = False
     for run in counted(list(runs), words[0], "runs"):
         sizes = run_sizes(run.path)
@@ -208,6 +210,8 @@ def act_on_each(
                 entry.update(action="failed", reason=str(error))
                 failed = True
         entries.append(entry)
+        if entry["action"] in ("delete", "deleted"):
+            gone.append(run)
         if not as_json:
             what = f"keep: {entry['reason']}" if entry["action"] == "keep" else entry["action"]
             more = f", {format_size(abs(entry['freed']))} {'freed' if entry['freed'] >= 0 else 'more'}"
@@ -215,6 +219,8 @@ def act_on_each(
             print(f"{printable(str(run.path))}  {format_size(entry['size'])}  {printable(what)}{more}")
             if entry["action"] == "failed":
                 print(f"trackers: {printable(entry['reason'])}", file=sys.stderr)
+    for line in forks_of(gone):
+        print(f"trackers: {printable(line)}", file=sys.stderr)
     if as_json:
         for entry in entries:
             entry["sizes"] = {kind: size._asdict() for kind, size in entry["sizes"].items()}

@@ -245,10 +245,11 @@ def _show_source(source: str, directory: Path | None, as_json: bool, every: bool
     print(f"{printable(info.name or info.id)}  ({printable(info.directory, 4096)})")
     print(f"  status     {printable(view.status.name)}")
     host = f" on {printable(info.host)}" if info.host else ""
-    attempts = f", attempt {len(info.attempts)}" if len(info.attempts) > 1 else ""
+    attempts = f", attempt {info.starts}" if info.starts > 1 else ""
     print(f"  started    {show_time(info.created)}{host}{attempts}")
-    for label, value in (("project", info.project), ("group", info.group), ("tags", ", ".join(info.tags)),
-                         ("notes", info.notes)):  # fmt: skip
+    forked = f"from {info.forked_from}" if info.forked_from else ""
+    for label, value in (("project", info.project), ("forked", forked), ("group", info.group),
+                         ("tags", ", ".join(info.tags)), ("notes", info.notes)):  # fmt: skip
         if value:
             print(f"  {label:<9}  {printable(value)}")
     if view.note:

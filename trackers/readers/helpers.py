@@ -179,14 +179,14 @@ def unix(text: Any) -> float | None:
         return None
 
 
-def starts(times: Any, worlds: Any = None) -> Iterator[Record]:
-    """The starts of a run that was resumed, as our files have them: Unix seconds of each, the first first.
+def starts(times: Any, worlds: Any = None, first: Any = 1) -> Iterator[Record]:
+    """The starts of a run that was resumed or forked, as our files have them: Unix seconds of each, the first first.
 
     Args:
-        worlds: on how many ranks each trained, where these differ.
+        worlds: on how many ranks each trained, where these differ. first: 0 where the first is a fork's parent's.
     """
     times, worlds = (found if isinstance(found, list) else [] for found in (times, worlds))
-    for number, (began, ranks) in enumerate(itertools.zip_longest(times, worlds[: len(times)]), 1):
+    for number, (began, ranks) in enumerate(itertools.zip_longest(times, worlds[: len(times)]), int(first != 0)):
         if is_number(began) and abs(began) < TIME_MAX:
             world = ranks if type(ranks) is int and 0 < ranks < 2**31 else 0
             yield Start(time=float(began), attempt=number, rank=0, world_size=world)

@@ -57,7 +57,7 @@ class SessionReader(Reader):
         if settings:
             yield Config(time=run.created, values=settings)
         rows = [
-            *helpers.starts(session.get("starts"), session.get("start_world_sizes")),
+            *helpers.starts(session.get("starts"), session.get("start_world_sizes"), session.get("first_attempt")),
             *_training(content, run.created),
         ]
         rows += [*_snapshots(content), *_communication(content, run.created)]

@@ -176,7 +176,6 @@ class _Beginning:
         opened = resumption.open_attempt(
             root, self.asked_id, request.resume, info.name if self.asked_name else "", info,
             launched.run_id() if launched is not None else "", self.runs_again, claimed, watching,
-            first=forking.ATTEMPT + 1 if self.forked_from else 1,
         )  # fmt: skip
         info.id, info.directory = opened.run.path.name, str(opened.run.path)
         info.options["TRACKER_FORK_FROM"] = ""  # once the run is there, ``forked_from`` says it

@@ -1,9 +1,10 @@
 """Forks: a new run whose history begins as another run's, up to a step.
 
 What the parent logged up to there that counts, its values, texts, media, definitions, results and settings, is written
-into the new run as its first attempt; the new run's own process is its second, so that whatever reads a continued run
-reads a fork. Media are hard links where the file system has them. So the parent may be pruned, and nothing that it
-logged above the step, and none of its alerts, artifacts, samples and printed lines, comes into the fork.
+into the new run as an attempt before its first: whatever reads a continued run reads a fork, and whatever counts
+attempts doesn't count the parent's. Media are hard links where the file system has them. So the parent may be pruned,
+and nothing that it logged above the step, and none of its alerts, artifacts, samples and printed lines, comes into the
+fork.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from trackers.support.interruption import pass_on
 from trackers.tracker import RunInfo
 from trackers.training import resume as resumption
 
-ATTEMPT = 1
-"""Number of the attempt that holds what a fork has of its parent; its own process is the next."""
+ATTEMPT = 0
+"""Number of the attempt that holds what a fork has of its parent; its own first one is 1, as of any run."""
 KEPT = (Metrics, Text, Media, Summary, Define)
 """Kinds of records that a fork has of its parent; the settings are its own, which :func:`inherit` makes."""
 BATCH_BYTES = 1 << 20
@@ -146,7 +147,7 @@ def _shared(origin: ForkOrigin) -> Iterator[Record]:
     starts = origin.history.starts()
     if starts:
         first = starts[0]
-        yield Start(time=first.time, rank=first.rank, world_size=first.world_size, host=first.host)
+        yield Start(time=first.time, attempt=ATTEMPT, rank=first.rank, world_size=first.world_size, host=first.host)
     yield from heapq.merge(*_streams(origin), key=lambda record: record.time)
 
 

@@ -99,7 +99,6 @@ def open_attempt(
     again: bool = False,
     claimed: Claimed = lambda run: (0, ""),
     watching: Watching = lambda run: None,
-    first: int = 1,
 ) -> OpenedAttempt:
     """The run that ``init`` asks for, with a stream of its own that no other process has.
 
@@ -113,7 +112,6 @@ def open_attempt(
             error.
         claimed: asked where a run may have been begun on another machine, too.
         watching: see :func:`find`.
-        first: number of a new run's first attempt.
 
     Raises:
         UsageError: the id is taken, or nothing can be written there. NotFound: no such run.
@@ -143,7 +141,7 @@ def open_attempt(
             run.make(str(info.option("TRACKER_SHARE", "owner")))
             if not os.access(run.streams, os.W_OK):
                 raise PermissionError(13, "Permission denied")
-            attempt = max(only or run.attempt() + 1, elsewhere + 1, first if before is None else 1)
+            attempt = max(only or run.attempt() + 1, elsewhere + 1)
             writer = StreamWriter(run.stream(StreamName("rank", 0, attempt)), exclusive=True)
             return OpenedAttempt(run, writer, attempt, before, alive, made)
         except FileExistsError:  # another process was quicker: this one is a later attempt, or takes another run

@@ -444,6 +444,8 @@ class JsonTracker(JsonPrecheck):
         if len(book.begun) > 1:  # times between starts are nobody's
             metadata["starts"] = [began for _, began in book.begun]
             metadata["start_world_sizes"] = book.worlds[-len(book.begun) :]
+            if not book.begun[0][0]:
+                metadata["first_attempt"] = 0  # what a fork has of its parent
         for source in (book.environment, book.config or info.config):
             leaves: dict[str, Any] = {}
             for path, value in flatten(source):

@@ -386,7 +386,7 @@ class SessionFold:
 
     def _start(self, record: Start) -> None:
         book = self.book
-        if book.attempt:
+        if book.begun:
             self.flush()
             self.release()
             if book.finish is not None:

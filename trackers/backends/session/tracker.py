@@ -246,6 +246,8 @@ class SessionTracker(SessionPrecheck):
         if len(book.begun) > 1:  # times between starts are nobody's
             head["starts"] = [began for _, began in book.begun]
             head["start_world_sizes"] = book.worlds[-len(book.begun) :]
+            if not book.begun[0][0]:
+                head["first_attempt"] = 0  # what a fork has of its parent
         return head
 
     def _first(self, name: str) -> Iterable[bytes]:

@@ -188,7 +188,7 @@ def _about(metadata: dict[str, Any], began: float, ours: bool) -> Generator[Reco
     if type(ranks) is int and ranks > 0 and not times:
         yield Start(time=began, rank=0, world_size=ranks)
     worlds = metadata.get("start_world_sizes") or [ranks] * (len(times) if isinstance(times, list) else 0)
-    return list(helpers.starts(times, worlds))
+    return list(helpers.starts(times, worlds, metadata.get("first_attempt")))
 
 
 def _ending(head: Mapping[str, Any], began: float, ours: bool) -> Iterator[Record]:

@@ -125,7 +125,7 @@ export function runView() {
       pair,
       "Attempts",
       found.attempts.map(([n, time, host, size, from]) => [
-        `attempt ${n}`,
+        n ? `attempt ${n}` : "parent's part",
         `${date(time)} on ${host || "?"}, ${size} rank${size === 1 ? "" : "s"}${from === null ? "" : `, from step ${from}`}`,
       ]),
     );
