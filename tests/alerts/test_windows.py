@@ -6,6 +6,7 @@ import math
 import re
 import statistics
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -89,3 +90,19 @@ def test_what_cant_be_read_is_said_with_its_place(text: str, message: str) -> No
     """As of any other rule."""
     with pytest.raises(ValueError, match=re.escape(message)):
         parse(text)
+
+
+@given(NUMBERS, st.floats(0, 1))
+def test_over_ranks_a_window_is_of_the_values_of_one_record(values: list[float], share: float) -> None:
+    """A pattern without a length: quantiles as NumPy has them, and what goes with an order is none."""
+    (rule,) = parse(f"quantile(step_time/rank_*, {share!r}) > 2 * median(step_time/rank_*)")
+    assert (rule.names, windows.lengths(rule.left)) == (("step_time/rank_*",), {"step_time/rank_*": 0})
+    found = windows.value(rule.left, {"step_time/rank_*": values})
+    assert found == pytest.approx(float(np.quantile(values, share)), rel=1e-9, abs=1e-6)
+    assert windows.value(rule.left, {}) is None
+    assert windows.text(rule.right) == "2 * median(step_time/rank_*)"
+    (quoted,) = parse('max("step time/rank_*") > 1')
+    assert quoted.names == ("step time/rank_*",)
+    for text in ("slope(loss/rank_*) > 1", "zscore(loss/rank_*) > 1"):
+        with pytest.raises(ValueError, match="has no window"):
+            parse(text)

@@ -143,6 +143,24 @@ def test_windows_survive_a_kill(watched: Make) -> None:
     assert [(alert.step, alert.text) for alert in one.alerts] == [(5, "zscore(loss[4]) = 15")]
 
 
+def test_quantiles_across_ranks_are_of_one_record(watched: Make) -> None:
+    """Of those ranks that gave a finite value; beside a window over steps the newest ones count, after a kill, too."""
+    one = watched("quantile(time/rank_*, 0.75) > 2 * median(time/rank_*) every 1s; max(time/rank_*) > mean(loss[2])")
+    for at, slow in enumerate([1.0, 9.0, 1.0, math.nan, 9.0]):
+        one.log(at, step=at, **{f"time/rank_{rank}": slow if rank > 1 else 1.0 for rank in range(3)})
+    one.log(5, step=5, **{f"time/rank_{rank}": 1.0 + 8 * (rank > 2) for rank in range(4)})
+    one.log(6, step=6, **{f"time/rank_{rank}": 1.0 + 8 * (rank > 1) for rank in range(4)})
+    one.look()
+    shown = "quantile(time/rank_*, 0.75) = {}, 2 * median(time/rank_*) = {}"
+    assert [(alert.step, alert.text) for alert in one.alerts] == [(1, shown.format(5, 2)), (4, shown.format(5, 2))]
+    one.watch._save()
+    one.begin()
+    for at in (7, 8):
+        one.log(at, step=at, loss=4.0)
+    one.look()
+    assert one.texts[2:] == ["max(time/rank_*) = 9, mean(loss[2]) = 4"]
+
+
 def test_counted_ones_are_said_when_the_time_is_over(watched: Make) -> None:
     """Not only with the next alert or at the end."""
     one = watched("loss > 10 every 60s")

@@ -13,14 +13,15 @@
     windows    = sum operator sum [ "for" duration ] [ every ]
     sum        = product *( ( "+" | "-" ) product )
     product    = factor *( ( "*" | "/" ) factor )
-    factor     = number | function "(" name "[" count "]" [ "," number ] ")"
+    factor     = number | function "(" ( name "[" count "]" | pattern ) [ "," number ] ")"
     function   = "mean" | "median" | "min" | "max" | "std" | "slope" | "zscore" | "quantile"
     every      = "every" duration
     operator   = ">" | ">=" | "<" | "<=" | "==" | "!="
     duration   = number ( "s" | "m" | "h" | "d" )
 
 A pattern is the name of a metric or a result (``final/…``) as ``fnmatch`` has it. A name with spaces or other signs of
-the language stands in quotes. Spaces stand around the signs of a sum, which names may have, too.
+the language stands in quotes. Spaces stand around the signs of a sum, which names may have, too. A window of a pattern
+is over the values of one record: of all ranks, as ``All`` logs them.
 A comparison's left side may be a name where its right side is a sum: ``loss > 3 * mean(loss[100])``.
 """
 
@@ -309,15 +310,7 @@ class _Parser:
             return ("number", self._number(token))
         self._expect("(")
         name_token = self._next("a metric's name")
-        joined = name_token.text
-        if name_token.kind == "quoted":
-            joined = name_token.text[1:-1] + self._next("[COUNT]").text
-        match = _WINDOW.fullmatch(joined)
-        if match is None or not match["name"]:
-            self._refuse(name_token, f"{name_token.text!r} has no window: {token.text}({name_token.text}[50])")
-        least, count = windows.LEAST.get(token.text, 1), int(match["count"])
-        if not least <= count <= windows.MOST_VALUES:
-            self._refuse(name_token, f"{count} is no length of a window: {least} to {windows.MOST_VALUES:,}")
+        name, count = self._window(token.text, name_token)
         share = 0.0
         if token.text == "quantile":
             self._expect(",")
@@ -326,13 +319,31 @@ class _Parser:
             if not 0 <= share <= 1:
                 self._refuse(share_token, f"{share_token.text} is no share, 0 to 1")
         self._expect(")")
-        return ("window", token.text, self._metric(name_token, match["name"]), count, share)
+        return ("window", token.text, name, count, share)
+
+    def _window(self, function: str, token: _Token) -> tuple[str, int]:
+        """Of what a function is, and of how many values; 0: of those of one record, over ranks."""
+        joined = token.text
+        if token.kind == "quoted":
+            joined = token.text[1:-1]
+            if self._at < len(self._tokens) and self._peek().text.startswith("["):
+                joined += self._next("[COUNT]").text
+        match, least = _WINDOW.fullmatch(joined), windows.LEAST.get(function, 1)
+        if match is None and "*" in joined and least == 1:
+            return joined, 0
+        if match is None or not match["name"]:
+            self._refuse(token, f"{token.text!r} has no window: {function}({token.text}[50])")
+        count = int(match["count"])
+        if not least <= count <= windows.MOST_VALUES:
+            self._refuse(token, f"{count} is no length of a window: {least} to {windows.MOST_VALUES:,}")
+        return self._metric(token, match["name"]), count
 
     def _metric(self, token: _Token, name: str) -> str:
         """One metric's name: a window is of one."""
         patterns = resolved([name])
         if len(patterns) == 1 and any(sign in name for sign in "*?"):
-            self._refuse(token, f"{name!r} is a pattern: a window is of one metric")
+            more = "without a length it is over those of a record"
+            self._refuse(token, f"{name!r} is a pattern: a window is of one metric; {more}")
         return patterns[0]
 
     def _modifiers(self, first: _Token, allowed: tuple[str, ...]) -> dict[str, float]:

@@ -1,7 +1,9 @@
 """Expressions over the last values of a metric: ``mean(loss[50]) > 2 * mean(loss[500])``.
 
 A window holds a metric's last values that are finite, in the order in which they were logged. It says nothing until it
-is full. All of it is arithmetic on lists, so that a rule says the same beside training and when it is replayed.
+is full. Over ranks, ``quantile(step_time/rank_*, 0.9)``, it is of the finite values that one record has of the metrics
+that a pattern means. All of it is arithmetic on lists, so that a rule says the same beside training and when it is
+replayed.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 MOST_VALUES = 10_000
 """Maximum length of a window."""
 Expression = tuple[Any, ...]
-"""``("number", 2.0)``, ``("window", "mean", "loss", 50, 0.0)`` or ``("*", left, right)``."""
+"""``("number", 2.0)``, ``("window", "mean", "loss", 50, 0.0)``, over ranks of length 0, or ``("*", left, right)``."""
 SIGNS = ("+", "-", "*", "/")
 
 
@@ -52,11 +54,11 @@ FUNCTIONS: dict[str, Callable[[Sequence[float], float], float]] = {
 }  # fmt: skip
 """By name, of a window's values and a share of them."""
 LEAST = {"slope": 2, "zscore": 2}
-"""Minimum length of some windows."""
+"""Minimum length of some windows; these need an order, and are none over ranks."""
 
 
 def lengths(expression: Expression) -> dict[str, int]:
-    """How many values an expression needs of each metric."""
+    """How many values an expression needs of each metric; 0 of a pattern: those of one record."""
     if expression[0] == "number":
         return {}
     if expression[0] == "window":
@@ -74,7 +76,7 @@ def value(expression: Expression, windows: Mapping[str, Sequence[float]]) -> flo
         _, function, name, length, share = expression
         need = length + (function == "zscore")
         values = windows.get(name, ())
-        return FUNCTIONS[function](values[-need:], share) if len(values) >= need else None
+        return FUNCTIONS[function](values[-need:], share) if len(values) >= max(need, 1) else None
     left, right = value(expression[1], windows), value(expression[2], windows)
     if left is None or right is None:
         return None
@@ -92,5 +94,5 @@ def text(expression: Expression) -> str:
         if function == "last":
             return str(name)
         more = f", {share:g}" if function == "quantile" else ""
-        return f"{function}({name}[{length}]{more})"
+        return f"{function}({name}{f'[{length}]' if length else ''}{more})"
     return f"{text(expression[1])} {expression[0]} {text(expression[2])}"

@@ -52,7 +52,10 @@ def replay(rule: str, reader: Reader, source: SourceRun) -> list[Alert]:
 
 
 def _write(run: RunDirectory, source: Iterable[Any]) -> Finish:
-    """Write what rules look at as one stream, in the order of its times. Returns how the run ended."""
+    """Write what rules look at as one stream, in the order of its times. Returns how the run ended.
+
+    Values of one step and time are one record again, as they were logged: many stores have each metric for itself.
+    """
     kept: list[Record] = []
     end = Finish(time=0.0, status="running")
     for record in source:
@@ -61,8 +64,20 @@ def _write(run: RunDirectory, source: Iterable[Any]) -> Finish:
         elif isinstance(record, SEEN):
             kept.append(record)
     kept.sort(key=lambda record: record.time)
-    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
+    together: list[Record] = []
     for record in kept:
+        before = together[-1] if together else None
+        if (
+            isinstance(record, Metrics)
+            and isinstance(before, Metrics)
+            and (record.time, record.step) == (before.time, before.step)
+            and before.values.keys().isdisjoint(record.values)
+        ):
+            before.values = {**before.values, **record.values}
+        else:
+            together.append(record)
+    writer = StreamWriter(run.stream(StreamName("rank", 0, 1)))
+    for record in together:
         writer.write(encode(record))
     writer.release()
     return end

@@ -16,6 +16,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
@@ -87,8 +88,8 @@ class Last(msgspec.Struct, omit_defaults=True):
 
 class WatchState(msgspec.Struct, omit_defaults=True):
     """State of a watch. offsets: by stream. seen: by rule and metric, where the condition holds. best: of plateaus.
-    windows: by metric, the last values that are finite. met: rules that matched a metric. fired: by rule. last: by
-    attempt, training's last record. over: attempts that have ended.
+    windows: by metric, the last values that are finite; by pattern, those of the newest record. met: rules that matched
+    a metric. fired: by rule. last: by attempt, training's last record. over: attempts that have ended.
     """
 
     offsets: dict[str, int] = {}
@@ -225,12 +226,16 @@ class AlertWatch(RelayPart):
 
     def _compare(self, record: Record, values: dict[str, records.Number]) -> None:
         hits: dict[str, tuple[Rule, list[str], str]] = {}
+        across: dict[str, dict[str, float]] = {}
         for metric, number in values.items():
             matching = self._matching.get(metric)
             if matching is None:
                 matching = self._match(metric)
             for rule in matching:
                 if rule.kind == "windows":
+                    for pattern in rule.names if math.isfinite(_float(number)) else ():
+                        if not self._lengths[pattern] and fnmatchcase(metric, pattern):
+                            across.setdefault(pattern, {})[metric] = _float(number)
                     continue
                 if rule.kind == "plateau":
                     text = self._plateau(rule, metric, _float(number))
@@ -250,8 +255,10 @@ class AlertWatch(RelayPart):
                     shown = f"{metric} = {value:.6g}"
                     hits.setdefault(rule.text, (rule, [], f"{seen.key}:{metric}"))[1].append(shown)
             self._fill_window(metric, _float(number))
+        self._state.windows.update((pattern, list(found.values())) for pattern, found in across.items())
+        filled = values.keys() | across.keys()
         for rule in self._rules:
-            if rule.kind == "windows" and not values.keys().isdisjoint(rule.names):
+            if rule.kind == "windows" and not filled.isdisjoint(rule.names):
                 self._compare_windows(rule, record, hits)
         for rule, shown_values, anchor in hits.values():
             duration = f" for {_time(rule.hold_s)}" if rule.hold_s else ""
