@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import tempfile
 import time
@@ -33,7 +34,8 @@ def main() -> int:
         for target in options.targets.split(","):
             (place / target).mkdir()
             began, worked = time.monotonic(), time.process_time()
-            result = drive(target, corpus, place / target, options.count, options.seed, options.first)
+            result = drive(target, corpus, place / target, options.count, options.seed, options.first,
+                           functools.partial(print, file=sys.stderr, flush=True))  # fmt: skip
             faults = sum(result.kinds.values())
             took, worked = time.monotonic() - began, time.process_time() - worked
             print(f"{target}: {result.count:,} inputs, {result.refused:,} refused in one line, {faults:,} faults; "

@@ -18,6 +18,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ LINE = 2000
 """A message is one line, and no longer."""
 CACHE_INPUTS = 50
 """What is cached on the disk is deleted after so many inputs."""
+PROGRESS_S = 30.0
 UNDAMAGED_INPUTS = 5000
 """After so many inputs, and at the end, the undamaged files are read again: no input may spoil what comes after it."""
 
@@ -45,7 +47,8 @@ class TooLong(BaseException):
 class Result:
     """What a run over one target found. faults: the first input for each kind of fault; kinds: how often each was."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        self._tell = tell
         self.count = self.refused = 0
         self.faults: dict[str, str] = {}
         self.kinds: Counter[str] = Counter()
@@ -55,16 +58,28 @@ class Result:
     def add(self, kind: str, about: str) -> None:
         """Count a fault."""
         self.kinds[kind] += 1
-        self.faults.setdefault(kind, about)
+        if kind not in self.faults:
+            self.faults[kind] = about
+            self._tell(f"a fault: {kind}")
 
 
-def drive(name: str, seeds: Path, place: Path, count: int, seed: int = 0, first: int = 0) -> Result:
+def drive(
+    name: str,
+    seeds: Path,
+    place: Path,
+    count: int,
+    seed: int = 0,
+    first: int = 0,
+    tell: Callable[[str], object] = lambda line: None,
+) -> Result:
     """Read so many damaged inputs of a target.
 
     Args:
         place: an empty directory on a quick disk. first: the number of the first input, to look at one again.
+        tell: gets a line on how far it is now and then, and each kind of fault when it is first seen.
     """
-    result = Result()
+    result = Result(tell)
+    told = time.monotonic()
     logging.disable(logging.CRITICAL)
     os.environ["XDG_CACHE_HOME"] = str(place / ".cache")
     tempfile.tempdir = str(place)
@@ -81,6 +96,9 @@ def drive(name: str, seeds: Path, place: Path, count: int, seed: int = 0, first:
         if number % CACHE_INPUTS == 0:
             shutil.rmtree(place / ".cache", ignore_errors=True)
         _one(TARGETS[name].read, work, about, result)
+        if time.monotonic() - told >= PROGRESS_S:
+            told = time.monotonic()
+            tell(f"{name}: {result.count:,} of {count:,} inputs, {sum(result.kinds.values()):,} faults")
         if number % UNDAMAGED_INPUTS == UNDAMAGED_INPUTS - 1 and number != first + count - 1:
             _undamaged(name, whole, result)
     _undamaged(name, whole, result)
