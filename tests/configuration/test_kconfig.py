@@ -451,6 +451,20 @@ def test_unrelated_tree_is_not_run(tmp_path: Path) -> None:
         resolve(environ={"TRACKER_KCONFIG": "nowhere"}, cwd=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("symbol", "default", "said"),
+    [("TRACKER_RANK", '"zz"', "a rank's number or"), ("TRACKER_MODE", '"weird"', "online, offline or disabled"),
+     ("TRACKER_RUN_ID", '"../x"', "up to 128 letters"), ("TRACKER", '""', "names no tracker")],
+)  # fmt: skip
+def test_default_of_a_tree_that_an_option_can_not_take_is_one_line(
+    symbol: str, default: str, said: str, tmp_path: Path
+) -> None:
+    """It is checked as a value of a file is."""
+    write(tmp_path, f'config {symbol}\n\tdefault {default}\nsource "$(TRACKERS_KCONFIG)"\n', "Kconfig")
+    with pytest.raises(ConfigError, match=f"Kconfig: {symbol} .*{said}"):
+        resolve(environ={}, cwd=tmp_path)
+
+
 RUNS_PROGRAMS = {
     "shell": "config X\n\tdef_bool $(shell,touch ran && echo y)\n",
     "a computed name": "s = shell\nconfig X\n\tdef_bool $($(s),touch ran && echo y)\n",
@@ -614,25 +628,47 @@ def test_tree_of_the_directory_reaches_nothing(
         ("TRACKER_NODES", "network", False),
         ("TRACKER_NODES_TLS", "off", False),
         ("TRACKER_PYTHON", "json=/evil", False),
+        ("TRACKER_SHARE", "umask", False),
+        ("TRACKER_PRIVATE", "n", False),
+        ("TRACKER_INLINE", "y", False),
     ],
 )
 def test_file_of_the_directory_names_nothing_elsewhere(
     tmp_path: Path, place: str, symbol: str, value: str, taken: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What lies in a directory by chance names neither addresses nor files outside of it; what is trusted does."""
+    """What lies in a directory by chance names neither addresses, nor files outside of it, nor who reads new files;
+    what is trusted does.
+    """
     here = tmp_path / "here"
-    text = f'CONFIG_{symbol}="{value}"\n'
+    quote, meant = ("", value == "y") if value in ("y", "n") else ('"', value)
+    text = f"CONFIG_{symbol}={quote}{value}{quote}\n"
     if place == "Kconfig":
-        text = f'config {symbol}\n\tdefault "{value}"\nsource "$(TRACKERS_KCONFIG)"\n'
+        text = f'config {symbol}\n\tdefault {quote}{value}{quote}\nsource "$(TRACKERS_KCONFIG)"\n'
     write(here, text, place)
     (here / "away").symlink_to("/tmp")
     named = "mine" if place == "defconfigs/mine" else None
     options = resolve(defconfig=named, environ={}, cwd=here)
-    assert (options[symbol] == value) == taken
+    assert (options[symbol] == meant) == taken
     if place != "Kconfig":
         assert ("trackers trust ." in caplog.text) == (not taken)
     trusted.trust(here)
-    assert resolve(defconfig=named, environ={}, cwd=here)[symbol] == value
+    assert resolve(defconfig=named, environ={}, cwd=here)[symbol] == meant
+
+
+@pytest.mark.parametrize(
+    ("symbol", "harmless", "default"),
+    [("TRACKER_SHARE", '"owner"', '"umask"'), ("TRACKER_SHARE", '"owner"', '"group"'), ("JSON_DIR", '"out"', '"/tmp/x"'),
+     ("TRACKER_PRIVATE", "y", "n"), ("TRACKER_INLINE", "n", "y")],
+)  # fmt: skip
+def test_harmless_value_covers_no_other_of_the_directorys_tree(
+    symbol: str, harmless: str, default: str, tmp_path: Path
+) -> None:
+    """An option without a prompt takes the tree's default, whatever ``.config`` gives it: that one is judged."""
+    write(tmp_path, f"CONFIG_{symbol}={harmless}\n", ".config")
+    write(tmp_path, f'config FAST\n\tdef_bool y\n\timply {symbol}\nconfig {symbol}\n\tdefault {default}\n'
+          'source "$(TRACKERS_KCONFIG)"\n', "Kconfig")  # fmt: skip
+    value = resolve(environ={}, cwd=tmp_path)[symbol]
+    assert value == {"y": True, "n": False}.get(harmless, harmless.strip('"'))
 
 
 def test_list_of_trusted_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -741,6 +777,14 @@ def test_defconfig_round_trip(tmp_path: Path, name: str) -> None:
     assert (tmp_path / ".config").read_bytes() == before
 
 
+def test_value_that_is_no_utf8_is_not_written_again(theirs: Path) -> None:
+    """kconfiglib reads it; the file stays as it was, and the message says why."""
+    (theirs / ".config").write_bytes(b'CONFIG_LEARNING_RATE="\xff"\n')
+    with pytest.raises(ConfigError, match=r"\.config can't be written: what line \d+ would be isn't valid UTF-8"):
+        Workspace({}, theirs).olddefconfig()
+    assert (theirs / ".config").read_bytes() == b'CONFIG_LEARNING_RATE="\xff"\n'
+
+
 def test_olddefconfig_updates_and_says_what_it_drops(tmp_path: Path) -> None:
     """An older .config keeps its values, gains new options, and loses unknown ones with a message each."""
     write(tmp_path, 'CONFIG_TRACKER="wandb"\nCONFIG_TRACKER_ANCIENT=y\n')
@@ -755,6 +799,7 @@ def test_olddefconfig_updates_and_says_what_it_drops(tmp_path: Path) -> None:
 
 def test_all_yes_and_all_no(tmp_path: Path) -> None:
     """allyesconfig and allnoconfig set every bool, and leave the rest at its default."""
+    trusted.trust(tmp_path)
     for yes in (True, False):
         Workspace({}, tmp_path).allconfig(yes)
         options = resolve(environ={}, cwd=tmp_path)

@@ -60,7 +60,7 @@ class Result:
         self.kinds[kind] += 1
         if kind not in self.faults:
             self.faults[kind] = about
-            self._tell(f"a fault: {kind}")
+            self._tell(f"a fault: {kind}\n{about}")
 
 
 def drive(

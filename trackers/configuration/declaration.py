@@ -29,8 +29,11 @@ DIRECTORIES = (
     "TRACKER_TENSOR_INSPECT_DIR", "WANDB_DIR",
 )  # fmt: skip
 LISTENING = ("TRACKER_NODES", "TRACKER_NODES_ADDRESS", "TRACKER_NODES_TLS")
-OPENING = ("TRACKER_SHARE",)
-INSTRUCTIONS = frozenset((*PROGRAMS, *ADDRESSES, *DIRECTORIES, *LISTENING, *OPENING))
+OPENING: dict[str, tuple[str | bool, ...]] = {
+    "TRACKER_SHARE": ("owner",), "TRACKER_PRIVATE": ("y", True), "TRACKER_INLINE": ("n", False),
+}  # fmt: skip
+"""What decides who reads new files, with the values that show none to others: inside training, the umask decides."""
+INSTRUCTIONS = frozenset((*PROGRAMS, *ADDRESSES, *DIRECTORIES, *LISTENING, "TRACKER_SHARE"))
 """Options that make a process run, contact, hear or write something, or let others read it: they count where the
 reader gave them."""
 _LANGUAGES = frozenset({"TRACKER_ALERTS", "TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP", "TRACKER_GPU_DETAIL"})
@@ -93,6 +96,11 @@ class Declaration:
     def instructs(self) -> bool:
         """Whether it may make a process run, contact, hear or write something; of a plug-in's options each text may."""
         return self.symbol in INSTRUCTIONS or (bool(self.plugin) and self.kind == "string")
+
+    @property
+    def needs_trust(self) -> bool:
+        """Whether a file that merely lies in a directory gives it only values that harm nobody."""
+        return self.instructs or self.symbol in OPENING
 
     @property
     def flag(self) -> str:

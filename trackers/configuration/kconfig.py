@@ -58,7 +58,7 @@ class Tree:
     ) -> None:
         self.root = root or KCONFIG
         self.trusted = trusted
-        self._assigned: set[str] = set()
+        self._assigned: dict[str, str] = {}
         self._elsewhere: dict[str, Assignment] = {}
         self._remarks: list[str] = []
         self.unused: list[Assignment] = []
@@ -249,7 +249,7 @@ class Tree:
 
     def _set(self, assignment: Assignment) -> None:
         name, value, _ = assignment
-        self._assigned.add(name)
+        self._assigned[name] = value
         self.kconf.syms[name].set_value(value)
         if self.declarations[name].choices:
             self.kconf.syms[self._member(name, value)].set_value("y")
@@ -274,17 +274,22 @@ class Tree:
 
         Where a dependency is unmet, it is what the option is worth when nobody sets it; a tree that sources us
         below a condition that isn't met has switched tracking off.
+
+        Raises:
+            ConfigError: the tree gives the option a default that it can't take.
         """
         import kconfiglib
 
         symbol, declaration = self.kconf.syms[name], self.declarations[name]
-        if declaration.instructs and not self.trusted and name not in self._assigned:  # a default of the tree's
-            found = declaration.parse(symbol.str_value)
+        if declaration.needs_trust and not self.trusted and self._assigned.get(name) != symbol.str_value:
+            found = declaration.parse(symbol.str_value)  # the tree's own, whatever was given
             return found if is_harmless(name, found, self.root.parent) else declaration.default
         if declaration.kind == "bool":
             return bool(symbol.tri_value)
         if not kconfiglib.expr_value(symbol.direct_dep):
             return _WHEN_OFF.get(name, declaration.default)
+        if self.foreign:
+            declaration.check(symbol.str_value, str(self.root))
         return declaration.parse(symbol.str_value)
 
     def unknown(self, name: str, source: str) -> ConfigError:

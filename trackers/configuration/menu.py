@@ -241,6 +241,9 @@ class Workspace:
                     shutil.copyfile(path, path.with_name(f"{path.name}.old"))
         except OSError as error:
             raise ConfigError(f"{path} can't be written: {error.strerror or error}") from None
+        except UnicodeEncodeError as error:
+            line = error.object[: error.start].count("\n") + 1
+            raise ConfigError(f"{path} can't be written: what line {line} would be isn't valid UTF-8") from None
         return (f"No change to {path}" if same else message).replace(str(self.cwd) + os.sep, "")
 
     def _load_for_menu(self, filename: str | None = None, replace: bool = True, verbose: Any = None) -> str:

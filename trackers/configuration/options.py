@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from trackers.backends import registry
 from trackers.configuration import files, plugin_options, trusted
-from trackers.configuration.declaration import BOOLEANS, INSTRUCTIONS, Assignment, Declaration
+from trackers.configuration.declaration import BOOLEANS, INSTRUCTIONS, OPENING, Assignment, Declaration
 from trackers.configuration.kconfig import Tree, declared
 from trackers.configuration.search_path import KCONFIG, PATH_VARIABLE, find_root
 from trackers.errors import ConfigError, UsageError, quoted
@@ -325,16 +325,16 @@ def _harmless(assignments: list[Assignment], tree: Tree, home: Path | None) -> l
         symbol, value, source = assignment
         option, value = tree.members[symbol] if symbol in tree.members and value == "y" else (symbol, value)
         declaration = tree.declarations.get(option)
-        instructs = tree.takes(option) if declaration is None else declaration.instructs
+        needs = tree.takes(option) if declaration is None else declaration.needs_trust
         default = declaration is not None and value == str(declaration.default)
-        known = option in INSTRUCTIONS and trusted.is_harmless(option, value, home)
-        if not instructs or default or known:
+        known = option in (INSTRUCTIONS | OPENING.keys()) and trusted.is_harmless(option, value, home)
+        if not needs or default or known:
             kept.append(assignment)
         else:
             _warn(
                 f"{home}: {source}",
                 f"{source}: {option} is left out: a file that merely lies in a directory names no programs, no "
-                f"addresses and nothing outside of it; {trusted.HOW} (or export {option})",
+                f"addresses, no readers and nothing outside of it; {trusted.HOW} (or export {option})",
             )
     return kept
 

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from trackers.configuration.declaration import ADDRESSES, DIRECTORIES, INSTRUCTIONS
+from trackers.configuration.declaration import ADDRESSES, DIRECTORIES, INSTRUCTIONS, OPENING
 from trackers.errors import ConfigError
 from trackers.support import confined
 
@@ -84,8 +84,11 @@ def _write(paths: Iterable[Path]) -> None:
 def is_harmless(symbol: str, value: object, home: Path) -> bool:
     """Whether a file that merely lies in ``home`` may give an option this value.
 
-    Programs, addresses and what listens are the user's to name. A directory, or a store in a file, may lie in ``home``.
+    Programs, addresses, what listens and who reads are the user's to name. A directory, or a store in a file, may lie
+    in ``home``.
     """
+    if symbol in OPENING:
+        return value in OPENING[symbol]
     text = str(value or "")
     if symbol not in INSTRUCTIONS or not text:
         return True
