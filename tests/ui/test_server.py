@@ -7,6 +7,7 @@ import http.client
 import signal
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -178,13 +179,20 @@ def test_silent_strangers_do_not_lock_the_owner_out(served: Site, content: bytes
 
 
 def test_slow_stranger_is_closed(served: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that sends a byte now and then never finishes a request's head."""
-    monkeypatch.setattr("trackers.ui.server.HEAD_S", 0.0)
+    """One that hasn't finished a request's head after the ten seconds that docs/security.md names, and not before."""
+    clock = [1000.0]
+    monkeypatch.setattr("trackers.ui.server.time", SimpleNamespace(monotonic=lambda: clock[0], perf_counter=float))
     parts = urlsplit(served.address)
-    with socket.create_connection((parts.hostname, parts.port), timeout=60) as slow:
-        slow.sendall(b"GET / HT")
-        with contextlib.suppress(ConnectionError):
-            assert slow.recv(100) == b""
+    for waited, answered in ((10.0, True), (10.1, False)):
+        with socket.create_connection((parts.hostname, parts.port), timeout=60) as slow:
+            slow.sendall(b"GET / HT")
+            assert served.get("api/runs")[0] == 200  # the slow one was accepted before this
+            clock[0] += waited
+            for _ in range(2):  # before the second is accepted, those who wait too long were looked for
+                assert served.get("api/runs")[0] == 200
+            with contextlib.suppress(ConnectionError):
+                slow.sendall(b"TP/1.0\r\n\r\n")
+                assert slow.recv(100).startswith(b"HTTP/") == answered
 
 
 def test_owners_connection_stays(served: Site, monkeypatch: pytest.MonkeyPatch) -> None:
