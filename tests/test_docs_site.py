@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import inspect
 import pydoc
 import re
@@ -396,3 +397,38 @@ def test_each_sentence_of_security_has_its_tests() -> None:
             for name in " ".join(SENTENCES[begin] for begin in begins).split():
                 assert f"::{name}" in after, (sentence[:60], name)
     assert used == set(SENTENCES)
+
+
+FIGURES = {
+    "at most 200 levels deep": ("records.DEPTH", 200),
+    "stand for at most 100,000 values": ("formats.yaml_text.EXPANDED", 100_000),
+    "at most 256 MiB": ("readers.mlflow.bounded_http.ANSWER_BYTES", 256 << 20),
+    "and 180 seconds": ("readers.mlflow.bounded_http.ANSWER_S", 180.0),
+    "after a hundred empty pages": ("readers.mlflow.reader.EMPTY_PAGES", 100),
+    "or at 200,000 runs": ("readers.mlflow.reader.MOST_RUNS", 200_000),
+    "at most 60 seconds": ("readers.wandb.fetch.CLIENT_TIMEOUT_S", 60),
+    "64 at once": ("relay.nodes.landing.MOST_STRANGERS", 64),
+    "10 seconds each; the oldest": ("relay.nodes.landing.STRANGER_S", 10.0),
+    "of 64 connections": ("ui.server.CONNECTIONS", 64),
+    "each after 10 seconds": ("ui.server.HEAD_S", 10.0),
+    "a POST of JSON up to 4 MiB": ("ui.server.DEED_BYTES", 4 << 20),
+    "At most 64 MiB of a file": ("ui.media.FILE_BYTES", 64 << 20),
+    "500 rows and": ("ui.tables.MOST_ROWS", 500),
+    "20,000 cells": ("ui.tables.MOST_CELLS", 20_000),
+    "256 KiB of a log": ("ui.answers.LOG_BYTES", 256 << 10),
+    "regular file of at most 1 MiB": ("configuration.trusted.MOST_BYTES", 1 << 20),
+    "at most 200 files": ("configuration.search_path.MOST_FILES", 200),
+    "files and 256 KiB": ("configuration.search_path.MOST_BYTES", 256 << 10),
+    "50 definitions of one option": ("configuration.search_path.MOST_DEFINITIONS", 50),
+    "up to 1 MB)": ("provenance.repository.PATCH_BYTES", 1_000_000),
+}
+"""Bounds as docs/security.md has them, with the constant of each; that they bound is for the sentences' own tests."""
+
+
+@pytest.mark.parametrize("words", FIGURES)
+def test_bounds_of_security_are_the_codes(words: str) -> None:
+    """The page names the bound that holds: tests of what it bounds often set it to something small."""
+    name, figure = FIGURES[words]
+    module, _, constant = name.rpartition(".")
+    assert words in " ".join((ROOT / "docs/security.md").read_text("utf-8").split())
+    assert getattr(importlib.import_module(f"trackers.{module}"), constant) == figure

@@ -657,8 +657,8 @@ def test_file_of_the_directory_names_nothing_elsewhere(
 
 @pytest.mark.parametrize(
     ("symbol", "harmless", "default"),
-    [("TRACKER_SHARE", '"owner"', '"umask"'), ("TRACKER_SHARE", '"owner"', '"group"'), ("JSON_DIR", '"out"', '"/tmp/x"'),
-     ("TRACKER_PRIVATE", "y", "n"), ("TRACKER_INLINE", "n", "y")],
+    [("TRACKER_SHARE", '"owner"', '"umask"'), ("TRACKER_SHARE", '"owner"', '"group"'),
+     ("JSON_DIR", '"out"', '"/tmp/x"'), ("TRACKER_PRIVATE", "y", "n"), ("TRACKER_INLINE", "n", "y")],
 )  # fmt: skip
 def test_harmless_value_covers_no_other_of_the_directorys_tree(
     symbol: str, harmless: str, default: str, tmp_path: Path

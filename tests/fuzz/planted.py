@@ -110,6 +110,7 @@ def read_kconfig(place: Path) -> None:
         os.environ["XDG_CONFIG_HOME"] = str(place.parent / "nobody")
         os.environ["MY_SECRET"] = SECRET
     os.chdir(place)
+    Path("saved").unlink(missing_ok=True)  # of the undamaged files, which are read again
     with contextlib.suppress(FileExistsError):
         os.mkfifo("pipe")
         os.symlink("/dev/zero", "zero")
