@@ -94,14 +94,15 @@ parameters:
   epochs: {value: 2}
   flag: {values: [true, false]}
   optimizer: {parameters: {name: {value: adam}, beta: {values: [0.9]}}}
-early_terminate: {type: hyperband}
+early_terminate: {type: hyperband, max_iter: 27, s: 2}
 colour: red
 """
     )
     assert said == [
         "sweep.yaml: 'colour' isn't known and has no effect",
-        "sweep.yaml: early_terminate has no effect here: runs are trained to their end",
     ]
+    assert space.halving is not None
+    assert space.halving.rungs() == [3, 9]
     assert (space.metric, space.goal) == ("val_loss", "min")
     points = space.points("")
     assert len(points) == 4
@@ -145,8 +146,12 @@ def test_file_of_wandb_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("method: bayes\nparameters: {a: {values: [1]}}", "for bayes use Optuna"),
-        ('method: "a\\nb"\nparameters: {a: {values: [1]}}', "for a b use Optuna"),
+        ('method: "a\\nb"\nparameters: {a: {values: [1]}}', "unknown method 'a b': known are grid, random, bayes"),
+        ("early_terminate: 3\nparameters: {a: {values: [1]}}", "early_terminate is a mapping such as"),
+        ("early_terminate: {type: median}\nparameters: {a: {values: [1]}}", "early_terminate is a mapping such as"),
+        ("early_terminate: {type: hyperband}\nparameters: {a: {values: [1]}}", "give min_iter, or max_iter and s"),
+        ("early_terminate: {type: hyperband, min_iter: .inf}\nparameters: {a: {values: [1]}}", "give min_iter"),
+        ("early_terminate: {type: hyperband, min_iter: 3, eta: 1}\nparameters: {a: {values: [1]}}", "eta above 1"),
         ("method: grid", "no parameters"),
         ("- a", "no sweep: a mapping"),
         ("parameters: {a: {values: []}}", "parameter a: values is a list of one or more"),
@@ -277,7 +282,6 @@ def test_what_has_no_effect_is_said() -> None:
         "parameters: {a: {min: 0, max: 1, sigma: 3}, b: {value: 1, q: 2}, c: {values: [1], vals: [2]}}"
     )
     assert [line.removeprefix("sweep.yaml: ") for line in said] == [
-        "early_terminate has no effect here: runs are trained to their end",
         "parameter a: 'sigma' has no effect", "parameter b: 'q' has no effect", "parameter c: 'vals' has no effect",
         "metric.target has no effect here: all runs are trained",
     ]  # fmt: skip

@@ -43,9 +43,7 @@ def run(
     random: Annotated[int, typer.Option(min=0, metavar="N", help="Number of random draws.")] = 0,
     seeds: Annotated[int, typer.Option(min=0, metavar="N", help="Train each point N times, with seed=0 to N-1.")] = 0,
     seed_name: Annotated[str, typer.Option(help="Name of that parameter.")] = "seed",
-    sweep: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A sweep in W&B's format (YAML or JSON): method grid or random.")
-    ] = None,
+    sweep: Annotated[Path | None, typer.Option(metavar="FILE", help="A sweep in W&B's format (YAML or JSON).")] = None,
     name: Annotated[str, typer.Option(help="The runs' group; default of the program and its points.")] = "",
     jobs: Annotated[
         int, typer.Option(min=0, help="Runs at a time; default one for each share of the GPUs, else 1.")
@@ -54,6 +52,16 @@ def run(
     gpus_per_run: Annotated[int, typer.Option(min=1, help="GPUs that each run gets.")] = 1,
     metric: Annotated[str, typer.Option(help="What the table at the end is sorted by; default a result.")] = "",
     mode: Annotated[str, typer.Option(help="min or max; default as defined, else by the name.")] = "",
+    search: Annotated[
+        str, typer.Option(metavar="METHOD", help="Choose the N points by the results so far: tpe (Optuna) or cmaes.")
+    ] = "",
+    prune: Annotated[
+        str,
+        typer.Option(
+            metavar="N[:ETA]",
+            help="Stop runs that at N, N*ETA, … values of the metric aren't among the best 1/ETA (ASHA; default 3).",
+        ),
+    ] = "",
     goes_on: Annotated[
         bool,
         typer.Option("--continue", help="Continue unfinished runs: the program goes on from its own checkpoint."),
@@ -68,7 +76,7 @@ def run(
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train many runs: a grid, random draws, seeds, or a W&B sweep file; the same command again trains what is left.
+    """Train many runs: a grid, random draws, a search, or a W&B sweep file; the same command again trains what is left.
 
     Example: trackers run --grid lr=0.1,0.01 --seeds 4 -- python train.py
     """
@@ -80,6 +88,7 @@ def run(
         SweepWords(
             command=command or [], grid=grid or [], param=param or [], random=random, seeds=seeds, seed_name=seed_name,
             sweep=sweep, name=name, gpus=gpus, gpus_per_run=gpus_per_run, jobs=jobs, metric=metric, mode=mode,
+            search=search, prune=prune,
         )
     )  # fmt: skip
     for line in plan.remarks:

@@ -11,16 +11,21 @@ from typing import Any
 import msgspec
 
 from trackers.errors import UsageError
+from trackers.metrics.roles import direction
 from trackers_sweeps import command as of_command
 from trackers_sweeps import space
 from trackers_sweeps.command import text_of
 from trackers_sweeps.gpus import gpus
 from trackers_sweeps.ledger import LONGEST, file_name_part
-from trackers_sweeps.space import Point, Space
+from trackers_sweeps.search import METHODS, Search, check
+from trackers_sweeps.space import MOST_POINTS, Halving, Point, Space
 
 
 class Task(msgspec.Struct):
-    """One point. status: waiting, running, finished, failed, stopped, or there (it had finished before)."""
+    """One point. status: waiting, running, finished, failed, stopped, or there (it had finished before).
+
+    early: it was stopped early, since it fell behind.
+    """
 
     point: Point
     id: str
@@ -28,6 +33,7 @@ class Task(msgspec.Struct):
     status: str = "waiting"
     code: int | None = None
     seconds: float = 0.0
+    early: bool = False
 
 
 def tasks(name: str, points: Sequence[Point]) -> list[Task]:
@@ -35,9 +41,14 @@ def tasks(name: str, points: Sequence[Point]) -> list[Task]:
     work = []
     for point in points:
         digest = hashlib.sha256(msgspec.json.encode([name, point], order="sorted")).hexdigest()[:10]
-        label = "-".join(f"{key.rpartition('.')[2]}{text_of(value)}" for key, value in point.items())
-        work.append(Task(point, f"{file_name_part(name)[:LONGEST]}-{digest}", file_name_part(label)[:100] or digest))
+        work.append(Task(point, f"{file_name_part(name)[:LONGEST]}-{digest}", label(point) or digest))
     return work
+
+
+def label(point: Point) -> str:
+    """The name of a point's run."""
+    text = "-".join(f"{key.rpartition('.')[2]}{text_of(value)}" for key, value in point.items())
+    return file_name_part(text)[:100]
 
 
 class SweepWords(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +67,8 @@ class SweepWords(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int = 0
     metric: str = ""
     mode: str = ""
+    search: str = ""
+    prune: str = ""
 
 
 class SweepPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +77,8 @@ class SweepPlan(msgspec.Struct, frozen=True, kw_only=True):
     name: the runs' group. command: see :func:`trackers_sweeps.command.arguments`. devices: of each run at a time, see
     :func:`trackers_sweeps.gpus.gpus`. environment: more variables for the programs. nested: see
     :func:`trackers_sweeps.command.tree`. of_file: the parameters are those of a W&B sweep, which ``wandb.config`` has.
-    metric, mode: what the results are sorted by. remarks: what isn't as it was asked for.
+    metric, mode: what the results are sorted by. search: how it learns from its runs; None: it doesn't. remarks: what
+    isn't as it was asked for.
     """
 
     name: str
@@ -76,10 +90,13 @@ class SweepPlan(msgspec.Struct, frozen=True, kw_only=True):
     of_file: bool = False
     metric: str = ""
     mode: str = ""
+    search: Search | None = None
     remarks: Sequence[str] = ()
 
     def commands(self) -> list[str]:
-        """The command of each point, as a shell takes it."""
+        """The command of each point, as a shell takes it; of points that aren't chosen yet, how many there are."""
+        if self.search is not None and self.search.method:
+            return [f"{len(self.tasks)} points that {self.search.method} chooses: {shlex.join(self.command)}"]
         return [shlex.join(of_command.arguments(self.command, task.point, self.nested)) for task in self.tasks]
 
 
@@ -98,9 +115,13 @@ def planned(asked: SweepWords) -> SweepPlan:
     if not words:
         raise UsageError("which program? Give it after --: trackers run --grid lr=0.1,0.01 -- python train.py")
     name = asked.name or search.name
-    points = search.points(name or shlex.join(words))
-    of_command.check(words, [key for point in points for key in point], macros=not asked.command)
-    group = name or name_of(words, points)
+    learns = _search(search, asked, mode)
+    chosen = learns is not None and bool(learns.method)
+    points = [] if chosen else search.points(name or shlex.join(words))
+    names = [*search.fixed, *search.draws] if chosen else [key for point in points for key in point]
+    of_command.check(words, names, macros=not asked.command)
+    group = name or name_of(words, points or [{"drawn": names}])
+    work = _unknown(group, search.count) if chosen else tasks(group, points)
     devices = gpus(asked.gpus, asked.gpus_per_run, remarks.append)
     if devices and asked.jobs > len(devices):
         raise UsageError(
@@ -108,11 +129,44 @@ def planned(asked: SweepWords) -> SweepPlan:
         )
     variables = {"TRACKER_PROJECT": search.project, "WANDB_ENTITY": search.entity}
     return SweepPlan(
-        name=group, tasks=tasks(group, points), command=words, devices=devices,
+        name=group, tasks=work, command=words, devices=devices,
         environment={variable: text for variable, text in variables.items() if text},
         nested=search.nested, of_file=asked.sweep is not None,
-        metric=asked.metric or search.metric, mode=mode, remarks=remarks,
+        metric=asked.metric or search.metric, mode=mode, search=learns, remarks=remarks,
     )  # fmt: skip
+
+
+def _search(space: Space, asked: SweepWords, mode: str) -> Search | None:
+    """How the sweep learns from its runs."""
+    method, halving = asked.search or space.search, space.halving
+    if asked.search and asked.search not in METHODS:
+        raise UsageError(f"unknown search {asked.search!r}: known are {', '.join(METHODS)}")
+    if asked.prune:
+        least, _, eta = asked.prune.partition(":")
+        if not (least.isdigit() and 0 < int(least) < 10**9 and eta.isdigit() + (not eta) and (not eta or int(eta) > 1)):
+            raise UsageError(f"--prune {asked.prune}: write the first rung, and eta: 5 or 5:3")
+        halving = Halving(int(least), float(eta or 3))
+    if not method and halving is None:
+        return None
+    metric = asked.metric or space.metric
+    goal = mode or direction(metric)
+    if metric and not goal:
+        raise UsageError(f"is a small or a large {metric} better? Give --mode min or --mode max")
+    found = Search(
+        method=method, draws=space.draws, fixed=space.fixed, metric=metric, goal=goal or "min", halving=halving
+    )
+    check(found)
+    if method and (space.grid or space.seeds):
+        raise UsageError("a search chooses all parameters itself: leave --grid and --seeds out, give --param")
+    if method and not 0 < space.count <= MOST_POINTS:
+        raise UsageError("how many points? Give --random N (run_cap in a file)")
+    return found
+
+
+def _unknown(name: str, count: int) -> list[Task]:
+    """Tasks whose points are chosen once they are begun."""
+    work = tasks(name, [{"": number} for number in range(count)])
+    return [Task({}, task.id, f"{file_name_part(name)[:LONGEST]}-{number}") for number, task in enumerate(work)]
 
 
 def _space(asked: SweepWords) -> tuple[Space, list[str]]:

@@ -29,13 +29,16 @@ from trackers.support import confined, machines, processes
 from trackers_sweeps.command import arguments, text_of, tree
 from trackers_sweeps.gpus import VARIABLES
 from trackers_sweeps.ledger import Ledger, PointOutcome, command_text
-from trackers_sweeps.plan import SweepPlan, Task
+from trackers_sweeps.plan import SweepPlan, Task, label
+from trackers_sweeps.search import Chooser
 
 ASK_S = 30.0
 """Time that a program has to end after Ctrl-C, in seconds, before it is killed."""
 BACKGROUND_S = 1.0
 """Between two looks at a run whose program has ended before it."""
 POLL_S = 0.05
+WATCH_S = 1.0
+"""Between two looks at what the runs that are trained now have logged."""
 PASS_S = 2.0
 """Between two tries of a worker to claim what others have, in seconds."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if os.name == "posix" else (signal.SIGINT, signal.SIGTERM)
@@ -150,6 +153,8 @@ class Sweep:
         self._signals: list[int] = []
         self._broken = ""
         self._worker = worker
+        self._chooser = Chooser(plan.search, self.ledger, plan.name, self._ids) if plan.search is not None else None
+        self._watched_at = 0.0
         self._claimed: dict[int, Lease] = {}  # by the task's place
         self._pass_at = 0.0
 
@@ -181,6 +186,10 @@ class Sweep:
             for lease in self._claimed.values():
                 lease.release()
             self.ledger.end()
+            for place, task in enumerate(self.tasks) if self._chooser is not None else ():
+                trial = self._chooser.trial(place) if self._chooser is not None else None
+                if trial is not None:
+                    task.point, task.early = trial.point, trial.state == "pruned"
         return all(task.status in ("finished", "there") for task in self.tasks)
 
     def directories(self) -> dict[str, str]:
@@ -198,6 +207,7 @@ class Sweep:
         earlier = self.directories()
         for task in self.tasks if not self._worker else ():
             self._find(task, earlier)
+            self._learn(task)
         self._check_command()
         waiting = [task for task in self.tasks if task.status == "waiting"]
         if self._worker:
@@ -234,6 +244,7 @@ class Sweep:
             place = self._places[id(task)]
             if self.ledger.outcome(self._ids[place]).ended == "finished":  # as most in the end: without a claim
                 task.status = "there"
+                self._learn(task)
                 left.remove(task)
                 continue
             lease = self.ledger.claim(self._ids[place])
@@ -242,6 +253,7 @@ class Sweep:
             task.id = self._ids[place]
             if self._find_claimed(task):
                 left.remove(task)
+            self._learn(task)
             if task.status == "waiting" and task not in left:
                 self._claimed[place] = lease
                 self._start(task)
@@ -371,8 +383,10 @@ class Sweep:
     def _start(self, task: Task) -> None:
         slot = next(number for number in range(self._jobs) if number not in self._running)
         log, task_file = self.ledger.log(task.id), self.ledger.parameters(task.id, "args").absolute()
-        words = arguments(self.command, task.point, self._nested, task_file)
         new = not log.exists()
+        if self._chooser is not None and not self._choose(task):
+            return
+        words = arguments(self.command, task.point, self._nested, task_file)
         started = [*_TELLING, *words] if self._worker else words
         try:
             environment = {**self._variables(task), **dict.fromkeys(VARIABLES, ",".join(self._share(slot)))} \
@@ -416,6 +430,47 @@ class Sweep:
         task.status = "running"
         self._running[slot] = _Program(task, process, outcome, time.monotonic())
 
+    def _choose(self, task: Task) -> bool:
+        """Have the point of a task that is to begin now. False: it can't be written, and nothing more is started."""
+        assert self._chooser is not None
+        try:
+            if not task.point:
+                task.point = self._chooser.choose(self._places[id(task)], task.point)
+                task.name = label(task.point)
+            else:
+                self._chooser.choose(self._places[id(task)], task.point)
+        except OSError as error:
+            self._broken = f"can't write {self.ledger.folder}: {error.strerror or error}"
+            self._say(f"{self._broken}: nothing more is started")
+            return False
+        return True
+
+    def _watch(self) -> None:
+        """Have runs that fall behind asked to stop, once a second."""
+        if self._chooser is None or time.monotonic() < self._watched_at:
+            return
+        self._watched_at = time.monotonic() + WATCH_S
+        for program in self._running.values():
+            directory = self._directory_of(program.task.id)
+            if directory is not None:
+                with contextlib.suppress(OSError, TrackersError):  # the next look may do
+                    if why := self._chooser.watch(self._places[id(program.task)], directory):
+                        self._say(f"{program.task.name}: {why}: it is asked to stop")
+
+    def _learn(self, task: Task) -> None:
+        """Note what a task came to; also of one whose worker was killed, and whose program went on to its end."""
+        place = self._places[id(task)]
+        if self._chooser is None or task.status not in ("finished", "there", "failed"):
+            return
+        trial = self._chooser.trial(place)
+        if task.status == "finished" or trial is None or not trial.state:
+            with contextlib.suppress(OSError, TrackersError):
+                directory = self._directory_of(task.id)
+                if lacks := self._chooser.ended(place, directory, failed=task.status == "failed"):
+                    self._say(f"{task.name}: {lacks}: the search learns nothing from it")
+                trial = self._chooser.trial(place)
+        task.early = trial is not None and trial.state == "pruned"
+
     def _variables(self, task: Task) -> dict[str, str]:
         """The environment variables of a task's program."""
         environment = {
@@ -436,6 +491,7 @@ class Sweep:
         return environment
 
     def _poll(self) -> None:
+        self._watch()
         for slot, program in list(self._running.items()):
             if self._signalled_at and time.monotonic() - self._signalled_at > ASK_S:
                 program.signal(signal.SIGKILL)
@@ -467,13 +523,14 @@ class Sweep:
             why = f"signal {-task.code}" if task.code < 0 else f"exit code {task.code}"
         elif status in ("failed", "preempted"):
             why = f"exit code 0, but its run is {status}"
-        elif task.code is None and status != "finished":
+        elif task.code is None and status not in ("finished", "stopped"):
             why = f"it ended after its sweep was gone, and its run is {status}" if status else \
                 "how it ended wasn't seen: its sweep was gone"  # fmt: skip
         # Whoever ends in good order because it was told to has exit code 0, too, and hasn't trained all.
         task.status = "stopped" if program.signalled else "failed" if why else "finished"
         self.ledger.note(task.id, PointOutcome(ended=task.status))
-        how = task.status if task.status != "failed" else \
+        self._learn(task)
+        how = ("stopped early" if task.early else task.status) if task.status != "failed" else \
             f"failed, {why}: {self.ledger.last_line(task.id)}; see {self.ledger.log(task.id)}"  # fmt: skip
         self._say(f"{self._count()} {task.name}: {how} ({task.seconds:.1f} s)")
         place = self._places[id(task)]
@@ -548,7 +605,7 @@ def table(work: Sequence[tuple[Task, Any]], metric: str) -> tuple[list[str], lis
     headers = ["run", *names, *([metric] if metric else []), "status"]
     rows: list[list[Any]] = [
         [task.id, *(task.point.get(name) for name in names), *([value] if metric else []),
-         "finished" if task.status == "there" else task.status]
+         "stopped early" if task.early else "finished" if task.status == "there" else task.status]
         for task, value in work
     ]  # fmt: skip
     return headers, rows

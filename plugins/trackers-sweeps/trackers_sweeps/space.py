@@ -1,13 +1,16 @@
 """Spaces of parameters: a grid, random draws, or a file in the format of W&B's sweeps; and the points in them.
 
-W&B's format: https://docs.wandb.ai/models/sweeps/sweep-config-keys (methods grid and random; ``bayes`` is Optuna's).
+W&B's format: https://docs.wandb.ai/models/sweeps/sweep-config-keys. Points of method ``bayes`` are chosen while it runs
+(:mod:`trackers_sweeps.search`).
 """
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 import random
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from trackers.readers.boundary import DATA_ERRORS, reason
 Point = dict[str, Any]
 """Values by parameter. What was typed is a text, as it was typed."""
 MOST_POINTS = 100_000
+FARTHEST_RUNG = 1e12
 FARTHEST = 10.0
 """No value that is drawn lies more standard deviations from its mean."""
 
@@ -57,10 +61,55 @@ class Draw(msgspec.Struct):
         else:
             value = source.gauss(self.low, self.high)
             value = math.exp(value) if self.kind == "log_normal" else value
+        return self._rounded(value)
+
+    def at(self, share: float) -> Any:
+        """The value below which a share of what is drawn lies; of a beta distribution it isn't known."""
+        if self.kind == "choice":
+            shares = list(itertools.accumulate(self.weights or [1.0] * len(self.values)))
+            return self.values[min(bisect.bisect_right(shares, share * shares[-1]), len(self.values) - 1)]
+        if self.kind == "uniform" and self.whole:
+            return int(min(self.low + math.floor(share * (self.high - self.low + 1)), self.high))
+        if self.kind == "uniform":
+            return self._rounded(self.low + share * (self.high - self.low))
+        if self.kind in ("log_uniform", "inv_log_uniform"):
+            low, high = math.log(self.low), math.log(self.high)
+            return self._rounded(min(max(math.exp(low + share * (high - low)), self.low), self.high))
+        value = self.low
+        if self.high:
+            value = statistics.NormalDist(self.low, abs(self.high)).inv_cdf(min(max(share, 1e-12), 1 - 1e-12))
+        return self._rounded(math.exp(value) if self.kind == "log_normal" else value)
+
+    def _rounded(self, value: float) -> Any:
         if self.step:
             value = round(value / self.step) * self.step
             return int(value) if self.step >= 1 and self.step == int(self.step) else float(f"{value:.12g}")
         return round(value) if self.whole else float(f"{value:.6g}")
+
+
+class Halving(msgspec.Struct, frozen=True):
+    """When runs are stopped early: at each rung only the best ``1 / eta`` of all runs that came to it go on.
+
+    least: number of values at the first rung; each next one is ``eta`` times as far. most: rungs end there; 0: nowhere.
+    """
+
+    least: int = 1
+    eta: float = 3.0
+    most: int = 0
+
+    def rungs(self) -> list[int]:
+        """Numbers of values, growing."""
+        found: list[int] = []
+        rung = float(self.least)
+        while rung <= (self.most or FARTHEST_RUNG):
+            found += [int(rung)] * (int(rung) not in found[-1:])
+            rung *= self.eta
+        return found
+
+    def is_behind(self, own: float, others: Sequence[float]) -> bool:
+        """Whether a value at a rung isn't among the best, the smallest being best; where few are there, one is."""
+        values = sorted([own, *others])
+        return own > values[max(1, int(len(values) / self.eta)) - 1]
 
 
 class Space(msgspec.Struct, kw_only=True):
@@ -68,8 +117,9 @@ class Space(msgspec.Struct, kw_only=True):
 
     seeds: how often each point is trained, with parameter ``seed_name`` from 0 on; 0: once, without it.
     most: maximum number of points; 0: all. fixed: parameters with one value. nested: the path of each parameter that a
-    file nests, by its name. command, metric, goal, name, project, entity: as a file names them; [] and "" if it
-    doesn't.
+    file nests, by its name. search: how points are chosen by the results so far, ``tpe``; "": they are given. halving:
+    when runs are stopped early; None: never. command, metric, goal, name, project, entity: as a file names them; [] and
+    "" if it doesn't.
     """
 
     grid: dict[str, list[Any]] = {}
@@ -80,6 +130,8 @@ class Space(msgspec.Struct, kw_only=True):
     most: int = 0
     fixed: Point = {}
     nested: dict[str, list[str]] = {}
+    search: str = ""
+    halving: Halving | None = None
     command: list[str] = []
     metric: str = ""
     goal: str = ""
@@ -222,7 +274,7 @@ def of_file(path: Path, count: int = 0) -> tuple[Space, list[str]]:
         the space, and what the file asks for that isn't done, a line each.
 
     Raises:
-        UsageError: no such file, no sweep in it, a parameter that can't be read, or method ``bayes``.
+        UsageError: no such file, no sweep in it, or a parameter that can't be read.
     """
     try:
         return _of_content(_read(path), path, count)
@@ -236,12 +288,13 @@ def _of_content(content: Mapping[str, Any], path: Path, count: int) -> tuple[Spa
     notes = _without_effect(content, path)
     method = _method(content, path, count)
     most = _most_runs(content, path)
-    space = Space(count=count or most if method == "random" else 0, most=most if method == "grid" else 0)
+    space = Space(count=count or most if method != "grid" else 0, most=most if method == "grid" else 0)
+    space.search, space.halving = "tpe" if method == "bayes" else "", _halving(content.get("early_terminate"), path)
     for name, about in _parameters(content, path, space):
         _add_parameter(space, method, name, about, path)
         notes += [f"{path}: parameter {name}: {key!r} has no effect"
                  for key in sorted(map(str, about.keys() - _known_of(about)))]  # fmt: skip
-    if method == "random" and not space.draws:
+    if method != "grid" and not space.draws:
         space.count = 0
     if (metric := content.get("metric")) is not None:
         space.metric, space.goal = _metric(metric, path)
@@ -255,17 +308,32 @@ def _of_content(content: Mapping[str, Any], path: Path, count: int) -> tuple[Spa
 def _without_effect(content: Mapping[str, Any], path: Path) -> list[str]:
     """What of a sweep's file does nothing here, a line each."""
     notes = [f"{path}: {name!r} isn't known and has no effect" for name in sorted(map(str, content.keys() - KNOWN))]
-    if content.get("early_terminate"):
-        notes.append(f"{path}: early_terminate has no effect here: runs are trained to their end")
     return notes
 
 
+def _halving(about: Any, path: Path) -> Halving | None:
+    """W&B's ``hyperband``: from ``min_iter`` on, or the ``s`` last rungs below ``max_iter``."""
+    if not about:
+        return None
+    where = f"{path}: early_terminate"
+    if not isinstance(about, Mapping) or about.get("type") != "hyperband":
+        raise UsageError(f"{where} is a mapping such as {{type: hyperband, min_iter: 3}}")
+    eta = float(_number(about.get("eta", 3), "eta", where))
+    name = "min_iter" if "min_iter" in about else "max_iter"
+    first = _number(about.get(name, 0), name, where)
+    rungs = _number(about.get("s", 1), "s", where)
+    if not (1 < eta < 1e6 and 1 <= first < FARTHEST_RUNG and first == int(first) and 1 <= rungs <= 100):
+        raise UsageError(f"{where}: give min_iter, or max_iter and s, as whole numbers of 1 or more, and eta above 1")
+    if name == "min_iter":
+        return Halving(int(first), eta)
+    return Halving(max(1, int(first / eta ** int(rungs))), eta, int(first) - 1 or 1)
+
+
 def _method(content: Mapping[str, Any], path: Path, count: int) -> str:
-    """grid or random; count: the draws that the command asks for."""
+    """grid, random or bayes; count: the draws that the command asks for."""
     method = " ".join(str(content.get("method", "grid")).split())[:80]
-    if method not in ("grid", "random"):
-        raise UsageError(f"{path}: method {method!r}: grid and random are done here; for {method} use Optuna "
-                         "(trackers.frameworks.optuna)")  # fmt: skip
+    if method not in ("grid", "random", "bayes"):
+        raise UsageError(f"{path}: unknown method {method!r}: known are grid, random, bayes")
     if method == "grid" and count:
         raise UsageError(f"{path}: --random draws nothing from a grid: leave it out, or write method: random")
     return method
