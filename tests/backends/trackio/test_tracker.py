@@ -39,7 +39,7 @@ from trackers.records import (
     Summary,
     Text,
 )
-from trackers.tracker import RunInfo, Status
+from trackers.tracker import RunInfo, State, Status
 
 
 @pytest.fixture
@@ -451,7 +451,7 @@ def test_times_of_a_batch_are_datetimes(times: list[float]) -> None:
 
 
 def test_what_training_printed_is_a_file_of_the_project(info: RunInfo) -> None:
-    """In a folder of the run's id among trackio's files, each line once, though a delivery was killed between."""
+    """In a folder of the run among trackio's files, each line once, though a delivery was killed between."""
     records = printed()
     killed = Driver(TrackioTracker, info)
     killed.open()
@@ -459,7 +459,7 @@ def test_what_training_printed_is_a_file_of_the_project(info: RunInfo) -> None:
     killed.write(records[:6], commit=False)
     again = Driver(TrackioTracker, info, killed.state, killed.cursor)
     again.deliver(records)
-    path = Path(os.environ["TRACKIO_DIR"], "media/digits/files", info.id, "console.log")
+    path = Path(os.environ["TRACKIO_DIR"], f"media/digits/files/baseline-{info.id}/console.log")
     assert path.read_text() == PRINTED
 
 
@@ -668,16 +668,45 @@ def test_machine_and_packages_are_files(info: RunInfo) -> None:
                      Metrics(step=1, time=T0, values={"loss": 1.0}),
                      Metrics(time=T0, values={"system.gpu.0.powerWatts": 100.0}))  # fmt: skip
     assert {name for name in config() if not name.startswith("trackers/")} <= {"_Username", "_Created", "_Group"}
-    files = {path.name: json.loads(path.read_text()) for path in (MEDIA_DIR / "digits/files/abcd1234").iterdir()}
+    files = {
+        path.name: json.loads(path.read_text()) for path in (MEDIA_DIR / "digits/files/baseline-abcd1234").iterdir()
+    }
     assert files == {"environment.json": environment, "metric_names.json": {"gpu/0/power": "system.gpu.0.powerWatts"}}
     reader, (source,) = registry.open_source("trackio:digits")
     found = list(reader.read(source))
     assert [record.values for record in found if isinstance(record, Environment)] == [environment]
     assert {"system.gpu.0.powerWatts": 100.0} in [record.values for record in found if isinstance(record, Metrics)]
-    (MEDIA_DIR / "digits/files/abcd1234/environment.json").unlink()
+    (MEDIA_DIR / "digits/files/baseline-abcd1234/environment.json").unlink()
     driver.state, driver.cursor = {}, 0
     driver.deliver(stream([Environment(time=T0, values=environment)]))
-    assert (MEDIA_DIR / "digits/files/abcd1234/environment.json").exists()
+    assert (MEDIA_DIR / "digits/files/baseline-abcd1234/environment.json").exists()
+
+
+def test_run_that_is_removed_takes_its_files_along(info: RunInfo, tmp_path: Path) -> None:
+    """What trackio leaves beside its database: the machine, pictures, also those of tables. Another run of that name
+    keeps its own."""
+    import numpy
+    from trackio.utils import MEDIA_DIR
+
+    def deliver_all(run: RunInfo) -> set[Path]:
+        before = found()
+        numpy.save(run.path("a.npy"), numpy.full((4, 6, 3), 0.5))
+        cell = {"_type": "image", "format": "npy", "file": "a.npy"}
+        table = MediaFile(format="json", data={"columns": ["x"], "rows": [[[cell]]]})
+        image = MediaFile(format="npy", file="a.npy")
+        deliver(run, Environment(time=T0, values={"os": "Linux"}),
+                Media(step=1, time=T0, name="image", type="image", items=[image]),
+                Media(step=1, time=T0, name="table", type="table", items=[table]))  # fmt: skip
+        return found() - before
+
+    def found() -> set[Path]:
+        return {path for path in MEDIA_DIR.rglob("*") if path.is_file()}
+
+    own = deliver_all(info)
+    others = deliver_all(run_info(tmp_path / "other", id="other", name=info.name, project=info.project))
+    assert (len(own), len(others)) == (3, 3)
+    assert TrackioTracker.remove(info, State()) == "deleted in trackio"
+    assert found() == others
 
 
 def test_results_are_a_report_once_the_run_has_ended(info: RunInfo) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.backends.shared import charts, media_files, overlays
+from trackers.backends.shared.append_file import file_name
 from trackers.backends.trackio.store import Files, TrackioStore
 from trackers.errors import Rejected
 from trackers.formats import conversations
@@ -170,6 +171,11 @@ def artifact_files(info: RunInfo, record: ArtifactRecord) -> Files:
 def run_folder(name: str, run_id: str) -> str:
     """The folder of a run's media: its name, as trackio has it, unless that would leave the project's folder."""
     return name if _FOLDER.fullmatch(name) else run_id
+
+
+def files_folder(name: str, run_id: str) -> str:
+    """The folder of a run's files among its project's: its name too, since trackio's page shows no ids elsewhere."""
+    return f"{file_name(name)}-{run_id}"
 
 
 def to_trackio_json(value: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from trackers.backends.shared.directory import has_file_locks
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
+from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.tracker import ValueComparison
 
@@ -36,6 +38,8 @@ TIMES = "trackers/times"
 
 SAME_S = 5e-6
 """Times of one value that differ by less are the same: they are kept to the microsecond, in two parts."""
+
+_OWN_MEDIA = re.compile(r"[0-9a-f]{32}\.\w+")
 
 RESULTS = "trackers/results"
 """The name of the report of a run's results."""
@@ -368,6 +372,32 @@ class LocalStore:
             target = get_project_media_path(self._key.project, relative_path=folder)
             shutil.copyfile(source, target / source.name)
 
+    def remove_files(self, folder: str) -> None:
+        """Delete what of the run lies beside the database, which trackio leaves there: its files, and the media of its
+        rows whose names are of our making, so that no other run has them.
+
+        Args:
+            folder: of the run among the project's files.
+        """
+        import orjson
+        from trackio.media.utils import get_project_media_path
+        from trackio.sqlite_storage import SQLiteStorage
+        from trackio.utils import MEDIA_DIR
+
+        project, run_id = self._key
+        query = "SELECT metrics FROM metrics WHERE run_id = ? AND CAST(metrics AS TEXT) LIKE '%file_path%'"
+        with translated(), SQLiteStorage._get_connection(SQLiteStorage.get_project_db_path(project)) as opened:
+            rows = opened.execute(query, (run_id,)).fetchall()
+        files = get_project_media_path(project, relative_path=folder)
+        paths = [MEDIA_DIR / path for (row,) in rows for path in _media_of(orjson.loads(row))]
+        paths += () if files.is_symlink() else files.iterdir()
+        for path in paths:
+            with contextlib.suppress(OSError):  # it has gone, or leads elsewhere
+                confined.remove(path, root=files.parents[1])
+        for parent in {files, *(path.parent for path in paths)}:
+            with contextlib.suppress(OSError):  # it isn't empty
+                parent.rmdir()
+
     def rewind(self, step: int) -> bool:
         from trackio.sqlite_storage import SQLiteStorage
 
@@ -635,6 +665,19 @@ def isos(rows: Sequence[TrackioRow]) -> list[str]:
             second, text = whole, iso(whole)[:19]
         texts.append(f"{text}.{micros:06d}+00:00")
     return texts
+
+
+def _media_of(value: Any) -> Iterator[str]:
+    """The paths of files of our making in a row's values."""
+    if isinstance(value, dict):
+        path = value.get("file_path")
+        if isinstance(path, str) and confined.is_inside(path) and _OWN_MEDIA.fullmatch(path.rpartition("/")[2]):
+            yield path
+        for part in value.values():
+            yield from _media_of(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _media_of(part)
 
 
 def log_entry(key: TrackioRunKey, name: str, row: TrackioRow) -> dict[str, Any]:

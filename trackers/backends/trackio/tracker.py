@@ -31,6 +31,7 @@ from trackers.backends.shared.console_log import NAME, ConsoleLog
 from trackers.backends.trackio.media import (
     INTEGERS,
     artifact_files,
+    files_folder,
     media_values,
     report,
     samples,
@@ -192,9 +193,11 @@ class TrackioTracker(TrackioPrecheck):
         with translated():
             if get_storage_mode() == "jsonl":
                 return None
-            name = LocalStore(TrackioRunKey(info.project, info.id), info.name).known_name()
+            store = LocalStore(TrackioRunKey(info.project, info.id), info.name)
+            name = store.known_name()
             if name is None:
                 return "trackio doesn't have it"
+            store.remove_files(files_folder(info.name, info.id))
             if not SQLiteStorage.delete_run(info.project, name, run_id=info.id):
                 raise Unavailable("trackio didn't delete it")
         return "deleted in trackio"
@@ -415,7 +418,7 @@ class TrackioTracker(TrackioPrecheck):
 
     def _send_console(self, last: bool = False) -> None:
         """Put what was printed, where it is due, beside the project's other files."""
-        self._console.send(lambda path: self._store.file(path, self._info.id), last)
+        self._console.send(lambda path: self._store.file(path, self._folder), last)
 
     def verify(self) -> Verified:
         """Compare every row's values where they can be read, and have every row sent again: trackio ignores those that
@@ -544,6 +547,11 @@ class TrackioTracker(TrackioPrecheck):
         self._state["row"] = rows[0][:3]
         self._state.setdefault("first", rows[0][:3])
 
+    @property
+    def _folder(self) -> str:
+        """The run's folder among the project's files."""
+        return files_folder(self._info.name, self._info.id)
+
     def _wait(self, *files: str) -> None:
         """Have files of ours be sent with what comes next."""
         waiting = self._state.setdefault("waiting", [])
@@ -557,7 +565,7 @@ class TrackioTracker(TrackioPrecheck):
                 with tempfile.TemporaryDirectory() as folder:
                     made = Path(folder, file)
                     made.write_text(json.dumps(contents[file], indent=2, ensure_ascii=False), "utf-8")
-                    self._store.file(made, self._info.id)
+                    self._store.file(made, self._folder)
             self._state["waiting"].remove(file)
 
     def _report(self, status: Status) -> None:

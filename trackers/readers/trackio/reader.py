@@ -271,11 +271,17 @@ def _own_file(run: SourceRun, name: str) -> dict[str, Any]:
     try:
         if not confined.is_plain_name(run.id):
             return {}
-        with confined.open_file(MEDIA_DIR / folder / "files" / run.id / name, root=MEDIA_DIR) as file:
-            found = json.loads(file.read(OWN_BYTES))
+        files = MEDIA_DIR / folder / "files"
+        # After its first name; an id may end as another one does.
+        found = [place for place in files.iterdir() if place.name.endswith(f"-{run.id}")]
+        found.sort(key=lambda place: (place.name != f"{run.name}-{run.id}", len(place.name)))
+        if not found:
+            return {}
+        with confined.open_file(found[0] / name, root=MEDIA_DIR) as file:
+            content = json.loads(file.read(OWN_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _alerts(run: SourceRun) -> Iterator[Record]:
