@@ -101,13 +101,15 @@ class Config(Record, tag="config"):
 
 
 class Metrics(Record, tag="metrics", gc=False):
-    """Numbers at a step. Names are flat; nested mappings were joined with "/". axis: see :func:`on_axis`.
+    """Numbers at a step. Names are flat; nested mappings were joined with "/". axis: see :func:`on_axis`. over: those
+    of the names that are step metrics, where there is an axis.
 
     What it holds can form no cycle, so the garbage collector needn't walk over the many that a reader makes.
     """
 
     values: dict[str, Number]
     axis: Whole | None = None
+    over: tuple[str, ...] = ()
 
 
 class Text(Record, tag="text"):
@@ -412,19 +414,25 @@ class CorruptLine(ValueError):
     """A complete line that isn't a record."""
 
 
-def on_axis(record: Record) -> Record:
-    """A record as a tracker with one axis gets it: at its ``axis``, if it has one.
+def on_axis(record: Record) -> list[Record]:
+    """A record as a tracker with one axis gets it: at its ``axis``, if it has one. The step metric itself stays at the
+    step: over its own values it would be a diagonal.
 
     ``axis`` is the place of the step metric that ``define_metric`` gave (:mod:`trackers.metrics.axes`). A rewind to a
     step takes back what lies above its axis too, but never what still counts: it begins at the higher one of both.
     """
     axis = getattr(record, "axis", None)
     if axis is None:
-        return record
+        return [record]
     if isinstance(record, Start):
         back = record.from_step
-        return record if back is None else msgspec.structs.replace(record, from_step=max(back, axis))
-    return msgspec.structs.replace(record, step=axis)
+        return [record if back is None else msgspec.structs.replace(record, from_step=max(back, axis))]
+    if isinstance(record, Metrics) and record.over:
+        own = {name: value for name, value in record.values.items() if name in record.over}
+        others = {name: value for name, value in record.values.items() if name not in record.over}
+        parts = ((record.step, own), (axis, others))
+        return [msgspec.structs.replace(record, step=step, values=values) for step, values in parts if values]
+    return [msgspec.structs.replace(record, step=axis)]
 
 
 def set_id(record: Record, stream: str, offset: int) -> None:
@@ -479,7 +487,7 @@ def encode(record: Record) -> bytes:
     strings; what JSON can't hold, or is nested too deeply, is kept as text (see :func:`storable`)."""
     if type(record) is Metrics and not _all_finite(record.values):
         named = {name: name_floats(value) for name, value in record.values.items()}
-        record = Metrics(step=record.step, time=record.time, values=named, axis=record.axis)
+        record = Metrics(step=record.step, time=record.time, values=named, axis=record.axis, over=record.over)
     try:
         if type(record) in _NESTED:
             check_record(record)

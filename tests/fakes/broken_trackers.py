@@ -348,7 +348,8 @@ class MovesToTheAxis(Whole):
     """Stores what has a step metric at that one's value, though it says that it has more than one axis."""
 
     def put(self, record: Record) -> None:
-        super().put(on_axis(record))
+        for part in on_axis(record):
+            super().put(part)
 
 
 BROKEN: dict[type[Whole], str] = {

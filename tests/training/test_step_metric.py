@@ -58,8 +58,23 @@ def test_two_axes_in_one_call_are_two_records_of_one_step() -> None:
     run.finish()
     found = steps(run)
     assert (found["train/loss"], found["val/loss"], found["other"]) == ([(10, 1.0)], [(2, 2.0)], [(0, 3.0)])
+    assert (found["train/step"], found["val/step"]) == ([(0, 10.0)], [(0, 2.0)])
     rows = trackers.load(run.dir).metrics().to_pylist()
     assert [(row["step"], row["train/loss"], row["val/loss"]) for row in rows] == [(0, 1.0, 2.0)]
+
+
+def test_step_metric_itself_lies_at_the_step() -> None:
+    """Over its own values its chart, the first of TensorBoard's, would be a diagonal; alone in a call, too, and where
+    two axes are at one place or a value isn't finite."""
+    run = begin()
+    run.define_metric("val/*", step_metric="epoch")
+    run.define_metric("test/*", step_metric="round")
+    run.log({"epoch": 1, "val/loss": float("nan"), "round": 1, "test/loss": 2.0}, step=19)
+    run.log({"epoch": 2}, step=39)
+    run.finish()
+    found = steps(run)
+    assert found["epoch"] == [(19, 1.0), (39, 2.0)]
+    assert (found["round"], found["test/loss"], found["val/loss"][0][0]) == ([(19, 1.0)], [(1, 2.0)], 1)
 
 
 def test_rewind_drops_what_lies_above_the_axis() -> None:

@@ -152,7 +152,7 @@ def _as_stored(records: Iterable[Record], keeps: Capabilities) -> Iterator[Recor
     """Records as a destination stores them: results among metrics, steps of what has none, integers it can't hold."""
     step, top = 0, 0
     parts = (part for record in records for part in placed(record, keeps.machine, keeps.wish))
-    for record in map(on_axis, parts) if keeps.axis else parts:
+    for record in (own for part in parts for own in on_axis(part)) if keeps.axis else parts:
         if record.step is not None:
             step, top = record.step, max(top, record.step)
         if type(record) is Metrics:

@@ -104,6 +104,10 @@ class Axes:
             by_position.setdefault(None if axis is None else positions.get(axis), []).extend(same)
         return by_position
 
+    def among(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of the names that are step metrics."""
+        return tuple(name for name in names if name in self._steps)
+
     def _axis(self, name: str) -> str | None:
         if name in self._steps:
             return self._steps[name]

@@ -225,7 +225,7 @@ class Trial:
         assert isinstance(stored, Stored), f"the reader must answer with a Stored, not {type(stored).__name__}"
         accepted = [record for record in records if type(record) in self.bench.cls.accepts]
         if self.bench.cls.single_axis:
-            accepted = [on_axis(record) for record in accepted]
+            accepted = [part for record in accepted for part in on_axis(record)]
         want = expected(self.info, accepted, limits, status)
         lines = list(differences(want, stored, limits, self.bench.cls.accepts))
         shown = "\n".join(lines[:10]) + (f"\nand {len(lines) - 10} more" if len(lines) > 10 else "")

@@ -78,7 +78,7 @@ class Driver:
     def accepted(self, records: Sequence[Record]) -> list[Record]:
         """The records of the kinds that the tracker declares, on its axis if it has one only."""
         accepted = [record for record in records if type(record) in self.cls.accepts]
-        return [on_axis(record) for record in accepted] if self.cls.single_axis else accepted
+        return [part for one in accepted for part in on_axis(one)] if self.cls.single_axis else accepted
 
     def _save(self) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)

@@ -307,7 +307,15 @@ class Recorder:
         if self.fold is not None and numbers:
             self.fold.update(numbers)
         return b"".join(
-            records.encode(Metrics(step=step, time=now, values={name: numbers[name] for name in names}, axis=axis))
+            records.encode(
+                Metrics(
+                    step=step,
+                    time=now,
+                    values={name: numbers[name] for name in names},
+                    axis=axis,
+                    over=() if axis is None else self.axes.among(names),
+                )
+            )
             for axis, names in self._by_axis(numbers, positions)
         )
 

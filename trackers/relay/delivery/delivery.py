@@ -470,7 +470,7 @@ class Delivery:
             wish = str(self.info.option("TRACKER_GPU_METRICS", "training"))  # a run of before that option
             accepted = [part for record in accepted for part in placed(record, tracker.machine, wish)]
         if tracker.single_axis:
-            accepted = [records.on_axis(record) for record in accepted]
+            accepted = [part for record in accepted for part in records.on_axis(record)]
         self._beat(self._deadline_s)
         try:
             failpoint(f"{self.name}.write.before")
