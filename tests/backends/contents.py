@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ Path("model/weights.bin").write_bytes(b"weights")
 Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save("clip.gif")
 run = trackers.init(
     project="contents", name="baseline", id="contents1", group="paper", job_type="train", tags=["first"],
-    notes="A **note**.", config={"lr": 0.1, "model": {"depth": 4}},
+    notes="A **note**.", config={"lr": 0.1, "model": {"depth": 4}, "model_name": "tiny"},
 )
 run.define_metric("epoch")
 run.define_metric("val/*", step_metric="epoch")
@@ -123,10 +123,15 @@ def delivered(home: Path, monkeypatch: pytest.MonkeyPatch, trackers: list[str], 
     return directory.read_info()
 
 
-def check(name: str, column: Mapping[str, Cell], store: Any) -> None:
-    """Check a tracker's column against its store, and that the page has it; each kind has a word."""
+def check(name: str, column: Mapping[str, Cell], store: Any, elsewhere: Sequence[str] = ()) -> None:
+    """Check a tracker's column against its store, and that the page has it; each kind has a word.
+
+    Args:
+        elsewhere: kinds that other tests look for.
+    """
     missing = lacking(column, store)
     assert not missing, missing
+    assert untested(column) == list(elsewhere)
     assert list(column) == list(TABLE)
     assert page_column(name) == {kind: cell.words for kind, cell in column.items()}, page_column(name)
 
@@ -158,6 +163,11 @@ def page_column(name: str) -> dict[str, str]:
 def lacking(column: Mapping[str, Cell], store: Any) -> list[str]:
     """The kinds that a store hasn't where its column says."""
     return [kind for kind, cell in column.items() if cell.holds is not None and not cell.holds(store)]
+
+
+def untested(column: Mapping[str, Cell]) -> list[str]:
+    """The kinds of which the page says something that nothing looks for."""
+    return [kind for kind, cell in column.items() if cell.holds is None and cell != NONE]
 
 
 class Cell(NamedTuple):
@@ -291,7 +301,7 @@ class Trackio:
         finally:
             database.close()
         self.home = home / "media"
-        files = self.home / info.project / "files" / info.id
+        files = self.home / info.project / "files" / f"{info.name}-{info.id}"
         self.files = {path.name: path.read_text() for path in files.iterdir()}
 
     def media(self, name: str) -> Any:
@@ -391,8 +401,10 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
             "the step metric is the chart's x axis",
             lambda s: any(one.name == "val/loss" and one.step_metric == "epoch" for one in s.records["metric"]),
         ),
-        "mlflow": Cell("at the step metric's value", lambda s: s.steps("val/loss") == [1]),
-        "tensorboard": Cell("at the step metric's value", lambda s: s.scalars["val/loss"] == [1]),
+        "mlflow": Cell("at the step metric's value", lambda s: (s.steps("val/loss"), s.steps("epoch")) == ([1], [3])),
+        "tensorboard": Cell(
+            "at the step metric's value", lambda s: (s.scalars["val/loss"], s.scalars["epoch"]) == ([1], [3])
+        ),
         "trackio": Cell("at training's step; any metric can be the x axis", lambda s: s.rows[3]["val/loss"] == 0.5),
         "json": Cell("`eval_steps`, at training's step", lambda s: s.log["eval_steps"][0]["iter"] == 3),
         "csv": Cell("at training's step", lambda s: [row["step"] for row in s.rows if row["val/loss"]] == ["3"]),
@@ -473,7 +485,8 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
     "captions": {
         "wandb": Cell("beneath the image", lambda s: s.media("picture")[1]["caption"] == "four by four"),
         "mlflow": Cell(
-            "beneath the image, in the picture", lambda s: any("+compressed.webp" in path for path in s.files)
+            "beneath the image, in the picture",
+            lambda s: open_picture(s.shown("picture")).height > open_picture(s.shown("boxed")).height,
         ),
         "tensorboard": Cell("Text, `NAME/caption`", lambda s: "four by four" in s.texts["picture/caption"]),
         "trackio": Cell("beneath the image", lambda s: s.media("picture")[1]["caption"] == "four by four"),
@@ -621,7 +634,7 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
         "wandb": Cell("Logs", lambda s: "printed by training" in s.printed),
         "mlflow": Cell("Artifacts, `console.log`", lambda s: "printed by training" in s.text("console.log")),
         "tensorboard": NONE,
-        "trackio": Cell("Files, `console.log`", lambda s: "printed by training" in s.files["console.log"]),
+        "trackio": Cell("Files, `NAME-ID/console.log`", lambda s: "printed by training" in s.files["console.log"]),
         "json": Cell("a file beside it", lambda s: "printed by training" in s.printed),
         "csv": NONE,
     },
@@ -704,7 +717,7 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
         ),
         "mlflow": Cell("Artifacts, `environment.json`", lambda s: "NVIDIA H100" in s.text("environment.json")),
         "tensorboard": Cell("Text, card `trackers/run`", lambda s: "NVIDIA H100" in s.card),
-        "trackio": Cell("Files, `environment.json`", lambda s: "NVIDIA H100" in s.files["environment.json"]),
+        "trackio": Cell("Files, `NAME-ID/environment.json`", lambda s: "NVIDIA H100" in s.files["environment.json"]),
         "json": Cell("`metadata`", lambda s: "NVIDIA H100" in str(s.log["metadata"])),
         "csv": NONE,
     },
@@ -751,7 +764,7 @@ SESSION = {
     "samples of the GPUs and the host": Cell(
         "multi-GPU log; `gpu_snapshots`", lambda s: s.summary["gpu_snapshots"][0]["gpus"][0]["power_w"] == 125.0
     ),
-    "configuration": Cell("main log: model, data set, mode"),
+    "configuration": Cell("main log: model, data set, mode", lambda s: "Model: tiny" in s.main),
     "name": Cell("`session`, `run_name`", lambda s: s.session["run_name"] == "baseline"),
     "tags": Cell("`session`, `tags`", lambda s: s.session["tags"] == ["first"]),
     "notes": NONE,

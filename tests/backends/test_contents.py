@@ -16,6 +16,7 @@ def test_content_lies_where_the_page_says(tmp_path: Path, monkeypatch: pytest.Mo
     columns = {name: {kind: cells[name] for kind, cells in contents.TABLE.items()} for name in contents.STORES}
     lacking = {name: contents.lacking(columns[name], store(info)) for name, store in contents.STORES.items()}
     assert not any(lacking.values()), lacking
+    assert not any(map(contents.untested, columns.values()))
 
 
 @pytest.mark.processes
