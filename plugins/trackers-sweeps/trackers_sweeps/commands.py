@@ -69,7 +69,8 @@ def run(
     worker: Annotated[
         bool,
         typer.Option(
-            "--worker", help="Train points that no other worker of this sweep has, here or wherever --dir is shared."
+            "--worker",
+            help="Train points that no other worker of this sweep has: they share --dir, a directory or a store.",
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, and train nothing.")] = False,
@@ -80,7 +81,6 @@ def run(
 
     Example: trackers run --grid lr=0.1,0.01 --seeds 4 -- python train.py
     """
-    from trackers.errors import UsageError
     from trackers_sweeps.plan import SweepWords, planned
     from trackers_sweeps.program import Sweep
 
@@ -98,15 +98,15 @@ def run(
             print(printable(line))
         return
     store, own = named_store(directory)
-    if worker and store:
-        raise UsageError("--worker needs a directory that the workers share: claims aren't kept in a store")
     root = own if store else runs_root(directory, change="written to")
     with _display() as show:
         trained = Sweep(
-            plan, root=root, address=store, copies=[runs_root(directory)] if store else [],
+            plan, root=root, address=store, copies=(lambda: [runs_root(directory)]) if store else list,
             jobs=jobs or max(1, len(plan.devices)), goes_on=goes_on, say=_say, show=show, worker=worker,
         )  # fmt: skip
         whole = trained.run()
+    if store and worker:
+        trained.refresh()  # with what the others have trained
     _print_results(trained, plan, root, as_json)
     raise typer.Exit(128 + trained.signalled if trained.signalled and not whole else 0 if whole else 1)
 

@@ -10,6 +10,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -97,10 +98,25 @@ class Ledger:
                 "or give this one another --name"
             )
 
-    def claim(self, point_id: str) -> Lease | None:
-        """Take a point that no other worker has; None while one has it, and may live."""
+    def claim(self, point_id: str) -> Any:
+        """Take a point that no other worker has: its lease. None while one has it, and may live."""
         lease = self._claims.setdefault(point_id, Lease(self.folder / CLAIMS / f"{point_id}.lease"))
         return lease if lease.acquire() else None
+
+    def told(self, point_id: str) -> str:
+        """How a point has ended, by the word of whichever worker: finished, failed, or "" where nothing is known."""
+        return "finished" if self.outcome(point_id).ended == "finished" else ""
+
+    def tell(self, point_id: str, ended: str) -> None:
+        """Have the workers on other machines know how a point has ended; here :meth:`note` tells all of them."""
+
+    def read_trial(self, point_id: str) -> bytes:
+        """A point's trial, of a search. Raises OSError where there is none."""
+        return read_small(self.parameters(point_id, "trial"))
+
+    def write_trial(self, point_id: str, content: bytes) -> None:
+        """Write a point's trial. Raises OSError."""
+        replace_file(self.parameters(point_id, "trial"), content)
 
     def keep(self) -> bool:
         """Refresh the lease; False if another process has taken it, since this one seemed dead."""

@@ -22,7 +22,6 @@ from typing import Any
 
 from trackers.configuration import SWEEP_RUN
 from trackers.errors import TrackersError, UsageError, examples
-from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory, folders, is_run, run_paths
 from trackers.journal.status import last_status, observe
 from trackers.support import confined, machines, processes
@@ -109,7 +108,7 @@ class Sweep:
     Args:
         plan: what is trained, and how.
         root: the directory of all runs, on this machine. address: what programs get as TRACKER_DIR; default ``root``.
-            copies: directories with further runs, as the copy of a store.
+            copies: gives directories with further runs, as a new copy of a store.
         jobs: runs at a time.
         goes_on: a run that hadn't finished is continued (``TRACKER_RESUME=auto``): the program goes on from a
             checkpoint. Else its point is trained from the beginning, in a run of its own.
@@ -126,7 +125,7 @@ class Sweep:
         root: Path,
         jobs: int,
         address: str = "",
-        copies: Sequence[Path] = (),
+        copies: Callable[[], Sequence[Path]] = list,
         goes_on: bool = False,
         say: Callable[[str], None] = print,
         show: Callable[[str, int, int], None] = lambda what, done, total: None,
@@ -138,9 +137,14 @@ class Sweep:
         self._places = {id(task): place for place, task in enumerate(self.tasks)}
         self.command = list(plan.command)
         self.ledger = Ledger(root, plan.name)
+        if worker and address:  # they share the store alone
+            from trackers_sweeps.store_claims import StoreLedger
+
+            self.ledger = StoreLedger(root, plan.name, address, self._ids, self._say)
         self._root = root
         self._address = address or str(root.absolute())
-        self._copies = list(copies)
+        self._copy = copies
+        self._copies = list(copies())
         self._jobs = jobs
         self._devices = [list(part) for part in plan.devices]
         self._goes_on = goes_on
@@ -155,7 +159,7 @@ class Sweep:
         self._worker = worker
         self._chooser = Chooser(plan.search, self.ledger, plan.name, self._ids) if plan.search is not None else None
         self._watched_at = 0.0
-        self._claimed: dict[int, Lease] = {}  # by the task's place
+        self._claimed: dict[int, Any] = {}  # leases, by the task's place
         self._pass_at = 0.0
 
     @property
@@ -195,6 +199,10 @@ class Sweep:
     def directories(self) -> dict[str, str]:
         """The directory of each run that there is, by its id."""
         return {Path(path).name: path for root in (*self._copies, self._root) for path in run_paths(root)}
+
+    def refresh(self) -> None:
+        """Have newer copies of a store's runs."""
+        self._copies = list(self._copy())
 
     def _directory_of(self, run_id: str) -> str | None:
         for root in (self._root, *self._copies):
@@ -242,17 +250,25 @@ class Sweep:
             if self._is_stopping() or len(self._running) >= self._jobs:
                 return left
             place = self._places[id(task)]
-            if self.ledger.outcome(self._ids[place]).ended == "finished":  # as most in the end: without a claim
-                task.status = "there"
+            if told := self.ledger.told(self._ids[place]):  # as most in the end: without a claim
+                task.status = "there" if told == "finished" else "failed"
                 self._learn(task)
                 left.remove(task)
                 continue
-            lease = self.ledger.claim(self._ids[place])
+            lease = self._claimed.get(place) or self.ledger.claim(self._ids[place])
             if lease is None:
                 continue
             task.id = self._ids[place]
+            earlier = getattr(lease, "number", 1) > 1
+            if earlier:  # another machine's worker has begun it, and is gone; its run may still go on
+                self.refresh()
             if self._find_claimed(task):
                 left.remove(task)
+            elif earlier:
+                self._claimed[place] = lease
+                continue
+            if task.status == "waiting" and task.id == self._ids[place] and earlier and not self._goes_on:
+                task.id = f"{task.id}-{lease.number}"
             self._learn(task)
             if task.status == "waiting" and task not in left:
                 self._claimed[place] = lease
@@ -261,6 +277,7 @@ class Sweep:
                 self._claimed[place] = lease
             if task.status != "running":
                 self._claimed.pop(place, None)
+                self.ledger.tell(self._ids[place], "finished" if task.status == "there" else task.status)
                 lease.release()
         self._pass_at = time.monotonic() + (PASS_S if left else 0.0)
         return left
@@ -534,6 +551,7 @@ class Sweep:
             f"failed, {why}: {self.ledger.last_line(task.id)}; see {self.ledger.log(task.id)}"  # fmt: skip
         self._say(f"{self._count()} {task.name}: {how} ({task.seconds:.1f} s)")
         place = self._places[id(task)]
+        self.ledger.tell(self._ids[place], task.status)
         if place in self._claimed:
             self._claimed.pop(place).release()
             self._pass_at = 0.0

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from trackers.errors import UNDECODABLE, TrackersError, UsageError
-from trackers.journal.run_directory import RunDirectory, read_small
+from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamReader
 from trackers.records import Metrics, Start, Summary, final_name, unnamed_float
@@ -156,8 +156,7 @@ class Chooser:
         if place in self._ended:
             return self._ended[place]
         with contextlib.suppress(OSError, *UNDECODABLE):
-            path = self._ledger.parameters(self._ids[place], "trial")
-            found = msgspec.json.decode(read_small(path), type=Trial)
+            found = msgspec.json.decode(self._ledger.read_trial(self._ids[place]), type=Trial)
             if found.state and found.state != "pruned":
                 self._ended[place] = found
             return found
@@ -305,6 +304,6 @@ class Chooser:
         return known
 
     def _write(self, place: int, trial: Trial) -> None:
-        self._ledger.write_parameters(self._ledger.parameters(self._ids[place], "trial"), trial)
+        self._ledger.write_trial(self._ids[place], msgspec.json.encode(trial))
         if trial.state and trial.state != "pruned":  # that one may still be trained
             self._ended[place] = trial
