@@ -297,9 +297,9 @@ WORDS: dict[tuple[str, str], str] = {
     (
         "tensorboard",
         "time series",
-    ): "Training's curves alone: results are columns of HPARAMS, and no charts of one dot. The "
-    "step metric `epoch` lies in the last group but one (~axes); `learning_rate` has no slash, and so is before "
-    "train on both sides. What was above the step of a resume is gone.",
+    ): "Training's curves alone: results are columns of HPARAMS, and no charts of one dot. `epoch`, at "
+    "training's steps, and `learning_rate` have no slash, and so are before train, as with the vendor's writer. What "
+    "was above the step of a resume is gone.",
     ("tensorboard", "scalars"): "The machine's samples are the last group (~system).",
     ("tensorboard", "hparams"): "Every run is a row, not the sweep alone; results and what differs come first.",
     ("tensorboard", "text"): "Tags, notes, status, artifacts and environment are one card, trackers/run.",
@@ -342,7 +342,7 @@ WORDS: dict[tuple[str, str], str] = {
     ("trackio", "traces"): "Spans with status and latency.",
     ("trackio", "runs"): "The same steps; the resumed run has 120 rows for 120 steps. Artifacts are linked.",
     ("trackio", "reports"): "Each run's results are a report, before the texts.",
-    ("trackio", "files"): "Environment, names of samples, what training printed.",
+    ("trackio", "files"): "By run: environment, names of samples, what training printed.",
     ("trackio", "artifacts"): "Data and models, with versions. The left side logs none.",
     (
         "wandb",
