@@ -8,6 +8,7 @@ secrets, are looked at closely (:mod:`trackers.support.secret_contexts`).
 
 from __future__ import annotations
 
+import bisect
 import functools
 import os
 import re
@@ -60,6 +61,8 @@ _KEY_OF_ID = re.compile(
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}(?:PRIVATE KEY|OPENSSH KEY)(?: BLOCK)?-----|PuTTY-User-Key-File-\d:")
 _PASSES = 4
 """Maximum number of passes over one line."""
+_NEAR = 5
+"""Lines over which a name and its value may lie apart."""
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,80}-----|Private-MAC:[^\n]{0,200}")
 _URL_LOGIN = re.compile(
     r"""(://[^/\s:"'<>]{0,200}):(?!\d{1,5}(?:[/?#\s"']|$))([^\s"'<>]{1,400})@"""
@@ -117,11 +120,54 @@ def mask_addresses(text: str) -> str:
 
 def mask_source(text: str) -> str:
     """Text such as a patch, a command or a message, with known forms masked, and what a secret's name is given."""
-    for _ in range(_PASSES):  # what is masked may uncover the form of what stands beside it
-        before, text = text, _mask(text, None)[0]
+    before, text = text, _mask(text, None)[0]
+    for _ in range(_PASSES - 1):  # what is masked may uncover the form of what stands beside it
         if text == before:
             break
+        before, text = text, _mask_near_changes(before, text)
     return text
+
+
+def _mask_near_changes(before: str, text: str) -> str:
+    """A masked text masked again, but for the lines that are far from what was masked: there nothing is new."""
+    old, new = before.split("\n"), text.split("\n")
+    if len(old) != len(new):
+        return _mask(text, None)[0]
+    changed, place = [], 0
+    for one, other in zip(old, new, strict=True):
+        if one != other:
+            changed.append(place)
+        place += len(other) + 1
+    return _around(text, changed, lambda part, _: _mask(part, None)[0])
+
+
+def _around(text: str, places: Sequence[int], change: Callable[[str, list[int]], str]) -> str:
+    """A text with the lines around some places, in their order, changed, those that are near each other at once.
+
+    Args:
+        change: gets some lines, and where in them the places are.
+    """
+    spans: list[list[int]] = []
+    beyond = -1
+    for place in places:
+        if place < beyond:  # in the line of the place before
+            continue
+        begin, end = place, text.find("\n", place)
+        beyond = end = len(text) if end < 0 else end
+        for _ in range(_NEAR + 1):
+            begin = text.rfind("\n", 0, max(begin, 0))
+            end = text.find("\n", end + 1) if 0 <= end < len(text) else len(text)
+        begin, end = begin + 1, len(text) if end < 0 else end
+        if spans and begin <= spans[-1][1]:
+            spans[-1][1] = end
+        else:
+            spans.append([begin, end])
+    parts, position = [], 0
+    for begin, end in spans:
+        inside = places[bisect.bisect_left(places, begin) : bisect.bisect_left(places, end)]
+        parts += [text[position:begin], change(text[begin:end], [place - begin for place in inside])]
+        position = end
+    return "".join([*parts, text[position:]])
 
 
 def _mask(text: str, table: Columns | None) -> tuple[str, Columns | None]:
@@ -130,21 +176,29 @@ def _mask(text: str, table: Columns | None) -> tuple[str, Columns | None]:
     places = _telling(text)
     if not places:
         return (text, None) if table is None else _rows(text, table)
-    spanned = _until_same(SPANNING, text)
+    listed = text
     if "values" in text or "VALUES" in text:
-        spanned = INSERT.sub(in_values, spanned)
+        listed = INSERT.sub(in_values, listed)
     if ", " in text and " = " in text:
-        spanned = UNPACKED.sub(in_values, spanned)
+        listed = UNPACKED.sub(in_values, listed)
+    if listed != text:
+        text, places = listed, _telling(listed)
+    return _rows(_around(text, sorted(places), _mask_names), table)
+
+
+def _mask_names(text: str, places: list[int]) -> str:
+    """Some lines with what secrets' names are given masked. places: where such names begin."""
+    spanned = _until_same(SPANNING, text)
     if spanned != text:
-        text, places = spanned, _telling(spanned)
+        text, places = spanned, sorted(_telling(spanned))
     parts, position = [], 0
-    for place in sorted(places):
+    for place in places:
         if place >= position:
             begin, end = text.rfind("\n", position, place) + 1, text.find("\n", place)
             begin, end = max(begin, position), len(text) if end < 0 else end
             parts += [text[position:begin], _beside(in_commands(_until_same(CONTEXTS, text[begin:end])))]
             position = end
-    return _rows("".join([*parts, text[position:]]), table)
+    return "".join([*parts, text[position:]])
 
 
 def _rows(text: str, table: Columns | None) -> tuple[str, Columns | None]:

@@ -336,9 +336,9 @@ def columns(line: str) -> Columns | None:
         name = block["name"]
         return Columns("-", (name,), len(block["indent"])) if is_of_secrets(name) else None
     for separator in ("|", "\t", ",", ";", "  "):
-        cells = tuple(cell.strip(" \t\"'`*") for cell in _cells(line.strip().strip("|"), separator))
-        if separator == "  " and not line.isupper():
+        if separator not in line or (separator == "  " and not line.isupper()):
             continue
+        cells = tuple(cell.strip(" \t\"'`*") for cell in _cells(line.strip().strip("|"), separator))
         if 1 < len(cells) < 60 and all(map(_HEAD.fullmatch, cells)):
             return Columns(separator, cells) if any(meaning(cell) >= Secrecy.PERHAPS for cell in cells) else None
     return None

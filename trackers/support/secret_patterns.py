@@ -237,11 +237,37 @@ def _compiled(index: int, coloured: bool) -> re.Pattern[str]:
 _WORDS = tuple((word, index) for index, (_, words, _) in enumerate(FORMS) for word in words.split())
 
 
+_LONG = 4000
+"""Characters of a text from which on a form is looked for only in the lines that have its words: none spans lines."""
+
+
 def hide(text: str, mask: str) -> str:
     """Text with every secret of a known form replaced."""
     small = text.lower()
     tried = dict.fromkeys(index for word, index in _WORDS if word in small)
     coloured = "\x1b[" in text
     for index in tried:
-        text = _compiled(index, coloured).sub(mask, text)
+        pattern = _compiled(index, coloured)
+        if len(text) < _LONG or len(small) != len(text):
+            text = pattern.sub(mask, text)
+            continue
+        hidden = _hide_in_lines(pattern, FORMS[index][1].split(), text, small, mask)
+        if hidden is not text:
+            text, small = hidden, hidden.lower()
     return text
+
+
+def _hide_in_lines(pattern: re.Pattern[str], words: list[str], text: str, small: str, mask: str) -> str:
+    """Text with a form replaced in its lines that have one of the words. small: the text in small letters."""
+    parts, position, done = [], 0, 0
+    places = {word: small.find(word) for word in words}
+    while places := {word: place for word, place in places.items() if place >= 0}:
+        first = min(places.values())
+        begin, end = text.rfind("\n", done, first) + 1 or done, text.find("\n", first)
+        done = len(text) if end < 0 else end
+        line, count = pattern.subn(mask, text[begin:done])
+        if count:
+            parts += [text[position:begin], line]
+            position = done
+        places = {word: place if place >= done else small.find(word, done) for word, place in places.items()}
+    return "".join([*parts, text[position:]]) if parts else text
