@@ -465,6 +465,16 @@ def test_default_of_a_tree_that_an_option_can_not_take_is_one_line(
         resolve(environ={}, cwd=tmp_path)
 
 
+def test_long_condition_of_a_tree_is_shortened_in_a_message(tmp_path: Path) -> None:
+    """A message is a line that can be read, whatever the directory's tree says."""
+    conditions = "\tdepends on FAST && WIDE\n" * 300
+    tree = f"config FAST\n\tbool\nconfig WIDE\n\tbool\nconfig TRACKER_PYTHON\n{conditions}"
+    write(tmp_path, f'{tree}source "$(TRACKERS_KCONFIG)"\n', "Kconfig")
+    with pytest.raises(ConfigError, match="TRACKER_PYTHON needs ") as raised:
+        resolve({"TRACKER_PYTHON": "json=/x", "TRACKER_INLINE": True}, environ={}, cwd=tmp_path)
+    assert len(str(raised.value)) < 500
+
+
 RUNS_PROGRAMS = {
     "shell": "config X\n\tdef_bool $(shell,touch ran && echo y)\n",
     "a computed name": "s = shell\nconfig X\n\tdef_bool $($(s),touch ran && echo y)\n",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import os
 import shutil
 import sys
 import tracemalloc
 import types
+import zipfile
 from pathlib import Path
 from unittest import mock
 
@@ -405,6 +408,26 @@ def test_link_beside_a_run_is_not_taken_for_an_archive(tmp_path: Path) -> None:
     two = record(tmp_path, "two", where=tmp_path / "runs")
     assert not (two.path / "code-1.zip").is_symlink()
     assert (two.path / "code-1.zip").stat().st_nlink == 1
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_archive_that_is_damaged_anywhere_is_said(method: int, tmp_path: Path) -> None:
+    """Whatever its unpacking raises, which depends on how it was packed: the file isn't what was recorded."""
+    run = RunDirectory(tmp_path / "run")
+    run.path.mkdir()
+    text = b"a = 1\n" * 20
+    file = manifest.SourceFile(
+        path="a.py", origin="imported", digest=hashlib.sha256(text).hexdigest(), bytes=len(text), kept=True
+    )
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as archive:
+        archive.writestr(file.digest, text)
+    whole = packed.getvalue()
+    for place in range(len(whole)):
+        damaged = whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]
+        (run.path / "code-1.zip").write_bytes(damaged)
+        with contextlib.suppress(Damaged):
+            assert manifest.Archive(run, manifest.Manifest(run="r")).read(file) == text
 
 
 @pytest.mark.slow

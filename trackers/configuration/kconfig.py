@@ -265,7 +265,7 @@ class Tree:
         if kconfiglib.expr_value(symbol.direct_dep) or (self.kind(name) == "bool" and value == "n"):
             return
         raise ConfigError(
-            f"{source}: {name} needs {kconfiglib.expr_str(symbol.direct_dep)}, which isn't so: "
+            f"{source}: {name} needs {shortened(kconfiglib.expr_str(symbol.direct_dep))}, which isn't so: "
             f"change that too, or leave {name} out"
         )
 
