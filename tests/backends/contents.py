@@ -639,7 +639,10 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
         "csv": NONE,
     },
     "samples of the GPUs and the host": {
-        "wandb": Cell("System", lambda s: {"cpu", "gpu.0.powerWatts"} <= s.samples and "system.cpu" not in s.row),
+        "wandb": Cell(
+            "System; `gpu/*` in the history, hidden from charts",
+            lambda s: {"cpu", "gpu.0.powerWatts"} <= s.samples and "system.cpu" not in s.row,
+        ),
         "mlflow": Cell(
             "System metrics",
             lambda s: {"system/gpu_0_power_usage_watts", "system/cpu_utilization_percentage"} <= s.metrics.keys(),

@@ -117,13 +117,16 @@ def test_pages_begin_with_training(run: RunDirectory, tmp_path: Path) -> None:
     assert {key for key in keys if not key.startswith("system/")} == {"train_loss"}
     tags = {name for name in _tags(run.path / "tensorboard") if not name.startswith("trackers/")}
     assert {name for name in tags if not name.startswith("~system/")} == {"train_loss"}
-    names = {
-        item.key or "/".join(item.nested_key)
-        for path in wandb_files(info)
-        for record in wandb_records(path)
-        for item in record.history.item
-    }
+    records = [record for path in wandb_files(info) for record in wandb_records(path)]
+    names = {item.key or "/".join(item.nested_key) for record in records for item in record.history.item}
     assert {name for name in names if name.startswith(("gpu/", "system"))} == set(JOB)
+    assert {name: name in JOB for name in {"train_loss", *JOB}} == _hidden(records)
+
+
+def _hidden(records: list[Any]) -> dict[str, bool]:
+    """Whether W&B's page leaves a metric out of the charts that it draws by itself."""
+    shown = (record.metric for record in records if record.metric.name != "global_step")
+    return {metric.name: metric.options.hidden for metric in shown if metric.name}
 
 
 def _tags(folder: Path) -> set[str]:
@@ -143,6 +146,9 @@ def test_users_wish_counts(wish: str, tmp_path: Path) -> None:
     for tracker in TRACKERS:
         found = _series(_source(tracker, run))
         assert set(RANGES) <= found.keys(), tracker
+        if tracker == "wandb":
+            records = [record for path in wandb_files(run.read_info()) for record in wandb_records(path)]
+            assert _hidden(records)["gpu/power_total_w"] == (wish == "ranges")
         apart = wish == "ranges" and tracker in ("trackio", "mlflow", "tensorboard")
         assert [step for step, _ in found["gpu/power_total_w"]] == ([None, None] if apart else [2, 3]), tracker
 

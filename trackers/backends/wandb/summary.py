@@ -28,6 +28,7 @@ from trackers.backends.wandb.history_rows import OWN_STEP, STEP, training_step
 from trackers.backends.wandb.private_names import interface
 from trackers.backends.wandb.state import WandbState
 from trackers.errors import DeliveryError, Rejected
+from trackers.formats.vendor_system_names import is_job
 from trackers.metrics.definitions import NO_SUMMARY, Definition, Definitions, is_glob, nested
 from trackers.metrics.summary import words_of
 from trackers.metrics.unasked import APART, is_unasked
@@ -102,10 +103,19 @@ class SummaryResults:
         state: in which they survive a restart.
         axes: the last values of step metrics in the rows before the first one that will be sent.
         seq: number of the last record before those that are delivered (again).
+        plots_machine: W&B's page draws ``gpu/*`` by itself; else who wants a chart adds it, beside the system tab.
     """
 
-    def __init__(self, run: Any, state: WandbState, axes: Mapping[str, float] | None = None, seq: int = 0) -> None:
+    def __init__(
+        self,
+        run: Any,
+        state: WandbState,
+        axes: Mapping[str, float] | None = None,
+        seq: int = 0,
+        plots_machine: bool = False,
+    ) -> None:
         self._run = run
+        self._plots_machine = plots_machine
         self._state = state
         self._definitions = Definitions(_definitions_of(state.defined))
         self._earlier: Definitions | None = _earlier_definitions(state, seq)
@@ -422,7 +432,7 @@ class SummaryResults:
             return
         self._published[name] = definition
         sent = protocol.MetricRecord(expanded_from_glob=definition is None)
-        definition = definition or Definition(step_sync=True)
+        definition = definition or Definition(step_sync=True, hidden=is_job(name) and not self._plots_machine)
         if name == "*":
             sent.glob_name = name
         else:

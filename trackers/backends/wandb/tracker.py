@@ -464,7 +464,8 @@ class WandbTracker(WandbPrecheck):
     def _reapply(self, axes: Mapping[str, float]) -> None:
         """Send again what isn't a row: W&B's client may have lost it without losing later rows."""
         self._update_config(self._refusals.accepted_config(self._config))
-        self._results = SummaryResults(self._run, self._state, axes, self._last_seq)
+        plots_machine = self._info.option("TRACKER_GPU_METRICS", "training") == "training"
+        self._results = SummaryResults(self._run, self._state, axes, self._last_seq, plots_machine)
         self._results.publish()
         attempt, machine = self._state.machine or (0, {})
         if machine and attempt >= self._newest_attempt():
