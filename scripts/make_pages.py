@@ -166,7 +166,7 @@ def mlflow_pages(url: str) -> list[Shot]:
     training = "workflowType=machine_learning"
     return [
         ("experiment", base, PROJECT), ("runs", f"{base}/runs?{training}", SWEPT),
-        ("models", f"{base}/models?{training}", "detector"), ("overview", f"{one}?{training}", "About this run"),
+        ("models", f"{base}/models?{training}", "baseline-cosine"), ("overview", f"{one}?{training}", "About this run"),
         ("charts", f"{one}/model-metrics?{training}", "train"),
         ("system", f"{one}/system-metrics?{training}", "Add chart"),
         ("artifacts", f"{one}/artifacts?{training}", "config.json"),
@@ -348,7 +348,8 @@ WORDS: dict[tuple[str, str], str] = {
         "wandb",
         "files",
     ): "W&B has no page without its servers: what its client would upload, by kind of record; first what only this "
-    "side has. The left side writes media as nested keys, the right one as one value: the server gets the same.",
+    "side has. The left side writes media as nested keys, the right one as one value: the server gets the same. Its "
+    "page is asked to draw no charts of gpu/*.",
 }
 """What differs, and why."""
 
