@@ -203,7 +203,8 @@ class Summary(Record, tag="summary"):
     as those of :class:`Text`. removed: names that are no results any more, before ``values`` are taken
     (:func:`take_results`). by_word: metrics whose results by word are among the values, as ``define_metric`` makes
     them: ``acc`` of ``acc.min`` and ``acc.max``, or of ``acc`` where one word is asked for. so_far: where training went
-    back and definitions ask for results: what the values that count come to, as in :class:`Define`.
+    back and definitions ask for results: what the values that count come to, as in :class:`Define`. media: where
+    training went back: those that are results again (:class:`Media`).
     """
 
     values: dict[str, Any]
@@ -212,6 +213,7 @@ class Summary(Record, tag="summary"):
     removed: list[str] = []
     by_word: list[str] = []
     so_far: dict[str, dict[str, Number]] | None = None
+    media: list[Media] = []
 
 
 class Define(Record, tag="define"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, example, given, seed, settings
 from hypothesis import strategies as st
 
 import trackers
@@ -41,6 +41,7 @@ KINDS_OF_EVENTS: tuple[Any, ...] = (
     st.tuples(st.just("log"), VALUES, st.integers(0, 3)),
     st.tuples(st.just("keep"), VALUES, st.just(0)),
     st.tuples(st.just("set"), SET, st.just(0)),
+    st.tuples(st.just("show"), st.sampled_from((*NAMES, "best")), st.integers(1, 9)),
     st.tuples(st.just("words"), st.sampled_from(NAMES), BY_WORD),
     st.tuples(st.just("word"), st.sampled_from(NAMES), st.tuples(st.sampled_from(("min", "max")), NUMBERS)),
     st.tuples(st.just("delete"), st.sampled_from((*NAMES, "best")), st.just(0)),
@@ -55,6 +56,52 @@ KINDS = ("", "", "", "", "batch", "batch", "killed", "lost", "paused")
 BORDERS = st.lists(st.sampled_from(KINDS), min_size=20, max_size=20)
 """What comes after each record: nothing, a batch's end, a kill of the delivery before its commit, one that loses
 what was sent since the last commit, a delivery's end."""
+FOUND: list[list[tuple[str, Any, Any]]] = [
+    [
+        ("define", "val/l*", ("first", False)),
+        ("log", {"val/loss": 1.0}, 0),
+        ("log", {"val/loss": 2.0}, 1),
+        ("define", "val/loss", ("copy", True)),
+    ],
+    [
+        ("define", "loss", ("min", False)),
+        ("log", {"loss": 1.0}, 0),
+        ("log", {"loss": 2.0}, 1),
+        ("resume", {}, 0),
+        ("define", "loss", (None, True)),
+    ],
+    [
+        ("define", "loss", ("min", False)),
+        ("log", {"loss": 1.0}, 0),
+        ("define", "loss", ("none", True)),
+        ("log", {"loss": 2.0, "val/acc": 1.0}, 1),
+        ("define", "val/acc", ("none", False)),
+        ("log", {"val/acc": 2.0}, 1),
+        ("define", "val/acc", ("copy", True)),
+        ("define", "loss", ("copy", True)),
+    ],
+    [
+        ("show", "best", 1),
+        ("set", {"loss": 5.0}, 0),
+        ("show", "val/loss", 2),
+        ("show", "val/acc", 3),
+        ("log", {"val/acc": 1.0}, 0),
+        ("log", {"val/loss": 6.0}, 2),
+        ("show", "best", 4),
+        ("show", "loss", 5),
+        ("show", "val/acc", 6),
+        ("back", {}, 1),
+    ],
+    [
+        ("set", {"loss": 3.0}, 0),
+        ("log", {"loss": 9.0}, 1),
+        ("resume", {}, 0),
+        ("set", {"loss": -3.0}, 0),
+        ("back", {}, 0),
+    ],
+]
+"""Scripts that once left something else: of definitions that ask for less, which take effect at once, and of media that
+are results, before a step that training goes back to and after it."""
 
 
 class Expected:
@@ -113,8 +160,8 @@ class Expected:
         self._by_hand.discard(name)
         for logged in self._values.keys() - self._current - self._by_hand - self._gone:
             words, none = self._definition(logged) or ([], False)
-            if words and not none:
-                self.results[logged] = self._aggregates(logged)
+            if not none:
+                self.results[logged] = self._aggregates(logged) if words else self._values[logged][-1]
 
     def plain(self) -> dict[str, Any]:
         """The results of a store that has no place for last values, nor for several of one name."""
@@ -123,7 +170,7 @@ class Expected:
             if isinstance(value, dict):
                 one = list(value) == (self._exact.get(name) or self._definition(name) or ([], False))[0]
                 found |= {name if one and len(value) == 1 else f"{name}.{word}": part for word, part in value.items()}
-            elif name in self.given:
+            elif name in self.given and not isinstance(value, str):  # a medium is kept at its step
                 found[name] = value
         return found
 
@@ -163,6 +210,9 @@ class Script:
         elif kind == "set":
             self.run.summary.update(what)
             self._says("set", what)
+        elif kind == "show":
+            self.run.summary[what] = trackers.Histogram(np_histogram=([how], [0, 1]))
+            self._says("set", {what: f"shown {how}.0"})
         elif kind == "words" and self.expected.asks(what):
             self.run.summary[what] = how
             self._says("set", {what: how})
@@ -250,6 +300,13 @@ STORES: dict[str, Callable[[RunInfo], Stored]] = {
 }
 
 
+def scripts(check: Any) -> Any:
+    """Decorator: give a test generated scripts, and those of :data:`FOUND`."""
+    for events in FOUND:
+        check = example(events, ["batch", "lost", "paused"] * 7, False)(check)
+    return given(EVENTS_AND_REWINDS, BORDERS, st.booleans())(check)
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", STORES)
 def test_last_result_of_a_name_is_the_one_that_is_stored(
@@ -262,9 +319,9 @@ def test_last_result_of_a_name_is_the_one_that_is_stored(
     slow = name in ("mlflow", "trackio", "tensorboard")
     options = {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
 
-    @settings(max_examples=8 if slow else 30, deadline=None, database=None, phases=[Phase.generate],
+    @settings(max_examples=8 if slow else 30, deadline=None, database=None, phases=[Phase.explicit, Phase.generate],
               suppress_health_check=list(HealthCheck))  # fmt: skip
-    @given(EVENTS_AND_REWINDS, BORDERS, st.booleans())
+    @scripts
     def check(events: list[tuple[str, Any, Any]], borders: list[str], killed: bool) -> None:
         place = Path(tempfile.mkdtemp(dir=tmp_path))
         records, expected = play(events, place, killed)
@@ -297,9 +354,9 @@ def test_result_in_wandb_is_the_one_that_the_calls_say(
     tracker = registry.load("wandb")
 
     @seed(number)
-    @settings(max_examples=examples, deadline=None, database=None, phases=[Phase.generate],
+    @settings(max_examples=examples, deadline=None, database=None, phases=[Phase.explicit, Phase.generate],
               suppress_health_check=list(HealthCheck))  # fmt: skip
-    @given(EVENTS_AND_REWINDS, BORDERS, st.booleans())
+    @scripts
     def check(events: list[tuple[str, Any, Any]], borders: list[str], killed: bool) -> None:
         from trackers.backends.wandb import client
 
@@ -317,6 +374,9 @@ def test_result_in_wandb_is_the_one_that_the_calls_say(
         else:
             stored = stores.read_wandb_file(info)
             summary, rows = stored.summary or {}, offline_rows(info)
+        for name, value in summary.items():
+            if isinstance(value, dict) and "bins" in value:
+                summary[name] = f"shown {float(value['values'][0])}"
         assert {name: value for name, value in summary.items() if name in (*NAMES, "best")} == expected.results
         seen: dict[int, dict[str, float]] = {}
         kept = -1  # the last step before training went back, whose row is closed

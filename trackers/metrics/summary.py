@@ -12,6 +12,7 @@ from trackers.metrics.definitions import Definition, Definitions, is_glob, match
 from trackers.records import (
     SUMMARY_PREFIX,
     Define,
+    Media,
     Metrics,
     Number,
     Record,
@@ -100,6 +101,9 @@ class SummaryFold:
         definitions: of the run, to which others may add; see :meth:`refresh`.
         given: results that were set; one that is replaced is removed.
         all_names: fold every metric: a later definition finds all values.
+
+    Attributes:
+        media: those that are results, by name (:meth:`show`).
     """
 
     def __init__(
@@ -112,6 +116,7 @@ class SummaryFold:
         self._early: set[str] = set()
         self._given: dict[str, _Given] = {}
         self._kept: dict[str, dict[str, Any]] = {}
+        self.media: dict[str, Media] = {}
 
     def define(self, define: Define) -> None:
         """Add a definition; call it before ``update``."""
@@ -124,8 +129,8 @@ class SummaryFold:
         """Before a definition is added: keep what it has no further result of (``none``) as it is."""
         if "none" in define.summary:
             for name in self._folds.keys() | self._given.keys():
-                if _is_of(define, name) and name not in self._kept:
-                    self._kept[name] = self._result(name)
+                if _is_of(define, name) and name not in self._kept and (result := self._result(name)):
+                    self._kept[name] = result
 
     def defined(self, define: Define) -> None:
         """After a definition was added: results that were set give way to it with their metric's next value."""
@@ -152,6 +157,7 @@ class SummaryFold:
         for name in map(plain_name, record.removed):
             self._given.pop(name, None)
             self._kept.pop(name, None)
+            self.media.pop(name, None)
             if name in self._folds:
                 self._given[name] = _Given(())
         worded: set[str] = set()
@@ -161,9 +167,22 @@ class SummaryFold:
             self._given[metric] = _Given(names, by_word=True)
             self._kept.pop(metric, None)
         for name in record.values:
+            self.media.pop(plain_name(name), None)
             if name not in worded:
                 self._given[plain_name(name)] = _Given([name], fixed=name.startswith(SUMMARY_PREFIX))
                 self._kept.pop(plain_name(name), None)
+
+    def show(self, record: Media) -> None:
+        """Take a medium: one that was set is a result until its name has another one or is logged."""
+        self.media.pop(plain_name(record.name), None)
+        if record.result:
+            self.media[plain_name(record.name)] = record
+            self.shown(record.name)
+
+    def shown(self, name: str) -> None:
+        """A medium was set as a result, which counts until the name's next value."""
+        self._given[plain_name(name)] = _Given([plain_name(name)])
+        self._kept.pop(plain_name(name), None)
 
     def update(self, values: Mapping[str, Any]) -> None:
         """Take what is logged: numbers, and texts for the sake of results that were set."""
@@ -178,12 +197,17 @@ class SummaryFold:
                     fold = self._folds[name] = _Fold() if wanted else None
             if fold is not None and not isinstance(value, str):
                 fold.add(value)
+        for name in self.media.keys() & values.keys() if self.media else ():
+            del self.media[name]
         for name in self._given.keys() & values.keys() if self._given else ():
-            given = self._given[name]
-            given.last = values[name]
+            given, definition = self._given[name], self.definitions.known(name)
             if not given.names:  # it was deleted
                 del self._given[name]
-            elif not given.fixed:
+                continue
+            if definition is not None and definition.none:
+                continue
+            given.last = values[name]
+            if not given.fixed:
                 for recorded in given.names:
                     self._values.pop(recorded, None)
 
@@ -257,9 +281,7 @@ class SummaryFold:
         gone = []
         for metric in dict.fromkeys([*self._folds, *self._given]):
             given, definition = self._given.get(metric), self.definitions.known(metric)
-            if metric in self._kept or (given is None and not _is_folded(definition)):
-                continue  # it was recorded for another reason
-            if definition is not None and definition.none:
+            if metric not in self._kept and definition is not None and definition.none:
                 continue
             now.update(map(plain_name, given.names) if given is not None and self._stays(metric) else ())
             others = self._folds.keys() | self._given.keys()
@@ -308,6 +330,8 @@ def folded(records: Iterable[Record], recorded: dict[str, Any]) -> SummaryFold:
                 fold.define(record)
             case Metrics() | Text():
                 fold.update(record.values)
+            case Media():
+                fold.show(record)
             case Summary():
                 take_results(recorded, record)
                 if not record.derived:

@@ -232,7 +232,7 @@ class _Beginning:
         rewind, axis, results = went_on.rewind, None, []
         if rewind is not None:
             history = AttemptHistory(run)
-            axis, results = history.axis_at(rewind), history.summaries()
+            axis, results = history.axis_at(rewind), history.results_set()
         self.info.attempts.append(self._attempt(opened.attempt, went_on))
         start = self._start(opened, went_on, axis)
         lines: list[Record] = [start]

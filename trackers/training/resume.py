@@ -385,7 +385,9 @@ def take_over(
     return changed
 
 
-def results_at(step: int, run: RunDirectory, before: list[records.Summary], time: float) -> list[records.Record]:
+def results_at(
+    step: int, run: RunDirectory, before: list[records.Summary | records.Media], time: float
+) -> list[records.Record]:
     """What stores have to know of results when training goes back to a step: those that were set above it count no
     more, nor does what was computed of values above it; W&B goes on computing from what the values up to it come to.
 
@@ -394,12 +396,18 @@ def results_at(step: int, run: RunDirectory, before: list[records.Summary], time
     """
     had: dict[str, Any] = {}
     has: dict[str, Any] = {}
+    lists: set[str] = set()
     for record in before:
-        records.take_results(had, record)
+        if isinstance(record, records.Media):
+            had[records.plain_name(record.name)] = record
+        else:
+            records.take_results(had, record)
+            lists.update(map(records.plain_name, record.lists))
     history = AttemptHistory(run)
     valid = history.summaries()
     for record in valid:
-        records.take_results(has, record, str)
+        if not record.derived:
+            records.take_results(has, record, str)
     asks = any(define.summary for define in history.defines())
     if not (had or valid or asks):
         return []
@@ -408,13 +416,13 @@ def results_at(step: int, run: RunDirectory, before: list[records.Summary], time
     plain = set(map(records.plain_name, computed))
     has = {name: value for name, value in has.items() if records.plain_name(name) not in plain} | computed
     names = set(map(records.plain_name, has))
-    lists = sorted(names.intersection(records.plain_name(name) for record in before for name in record.lists))
     worded = dict.fromkeys(metric for record in valid for metric in record.by_word)
     by_word = [metric for metric in worded if has.keys() & {metric, *words_of(metric)}]
     found: list[records.Record] = [
         records.Summary(
-            time=time, step=step, values=has, lists=lists, removed=sorted(had.keys() - has.keys()), by_word=by_word,
-            derived=True, so_far=fold.totals("*", asked=True) if asks else None,
+            time=time, step=step, values=has, lists=sorted(lists & names), by_word=by_word, derived=True,
+            removed=sorted(had.keys() - has.keys()), media=list(fold.media.values()),
+            so_far=fold.totals("*", asked=True) if asks else None,
         )
     ]  # fmt: skip
     if deleted := fold.deleted():

@@ -122,7 +122,6 @@ class SummaryResults:
         self._shown: dict[str, Any] = {}
         self._deleted = frozenset(state.deleted)
         self._removed = set(self._deleted)
-        self._logged: dict[str, Any] = {}  # newest values of metrics that a result was set of
         self._kept: dict[str, Any] = unname_floats(state.kept)
         self.step_name = OWN_STEP if state.own_step is not None else STEP
         self._published: dict[str, Definition | None] = {}
@@ -136,6 +135,7 @@ class SummaryResults:
             saved["seq"] = max((point[0] for point in state.marks), default=-1)
         self._aggregates = Aggregates(saved)
         self._by_hand: set[str] = set(saved.get("by_hand", ()))
+        self._logged: dict[str, Any] = unname_floats(saved.get("logged", {}))  # newest values of metrics that were set
         self._publish_axis()
         for name in self._definitions.names():
             self._look_up(name)
@@ -211,10 +211,9 @@ class SummaryResults:
                 axes.add(then.step_metric)
             if name in self._step_metrics and type(value) in (int, float):
                 self.axes[name] = value
-            if operations and new and not media:
-                self._aggregates.add(name, value)
-            if name in self._by_hand:
-                self._logged[name] = value
+            if new and (operations or definition.none or name in self._aggregates.totals):
+                self._count(name, value, media and not operations)
+            self._note_logged(name, value, media)
             if new and name in self._deleted:
                 self._mark_deleted(self._deleted - {name})
             if definition.none:
@@ -233,15 +232,26 @@ class SummaryResults:
                 self._pending[name,] = self._shown[name] = value
         return axes
 
+    def _count(self, name: str, value: Any, replaced: bool) -> None:
+        if replaced:  # by a medium: its number isn't the last value any more
+            self._aggregates.totals.pop(name, None)
+        else:
+            self._aggregates.add(name, value)
+
+    def _note_logged(self, name: str, value: Any, media: bool = False) -> None:
+        """Note the newest value of a metric that a result was set of; of media when they are sent."""
+        if not media and (name in self._by_hand or name in self._logged):
+            self._logged[name] = value
+
     def _keep(self, name: str) -> None:
         """Keep the result of a metric that has no further ones: a client that is killed may not have sent it."""
         if name in self._shown:
             self._kept[name] = self._shown.pop(name)
             self._state.kept = name_floats(dict(self._kept))
 
-    def take(self, record: Summary) -> None:
-        """Take a record of results: those that it takes back, and those that were set."""
-        values = self._words_together(listed(record), record.by_word)
+    def take(self, record: Summary, media: Mapping[str, Any]) -> None:
+        """Take a record of results: those that it takes back, and those that were set. media: of it, as W&B's JSON."""
+        values = {**self._words_together(listed(record), record.by_word), **media}
         if record.so_far is not None and record.seq > self._aggregates.seq:
             self._count_anew(_counted(record.so_far))
         if record.removed and record.seq > self._aggregates.seq:
@@ -303,7 +313,8 @@ class SummaryResults:
             self._with_row.discard(name)
             if record.derived and name in self._aggregates.totals:
                 self._aggregated(name, *self._asked(name))
-            elif record.derived and name in self._logged:
+            elif record.derived and self._logged.get(name) is not None:
+                self._state.summary = {**self._state.summary, **name_floats({name: self._logged[name]})}
                 self._pending[name,] = self._shown[name] = self._logged[name]
         self._removed |= {name for name in gone if _place(name) not in self._pending}
         self._mark_deleted(self._deleted | self._removed if not record.derived else self._deleted - gone)
@@ -339,6 +350,10 @@ class SummaryResults:
     def _mark_deleted(self, names: frozenset[str]) -> None:
         self._deleted, self._state.deleted = names, sorted(names)
 
+    def watch(self, names: Iterable[str]) -> None:
+        """Note the newest values of these metrics from now on, for when results that were set are taken back."""
+        self._logged = dict.fromkeys(names)
+
     def complete(self, values: dict[str, Any], axes: Iterable[str]) -> None:
         """Add to a row the last values of step metrics, where it lacks them, as W&B's client does: 0 for one without a
         value yet.
@@ -365,6 +380,7 @@ class SummaryResults:
             if name.startswith("_") or name == self.step_name or name in self._with_row:
                 self._pending[name,] = value
                 self._with_row.discard(name)
+                self._note_logged(name, value)
         if runtime_s is not None:
             self._pending["_wandb", "runtime"] = runtime_s
         summary = protocol.SummaryRecord()
@@ -385,7 +401,8 @@ class SummaryResults:
 
     def save(self) -> None:
         """Note in the state what a restart needs."""
-        self._state.aggregates = {**self._aggregates.state, "by_hand": sorted(self._by_hand)}
+        by_hand, logged = sorted(self._by_hand), name_floats(self._logged)
+        self._state.aggregates = {**self._aggregates.state, "by_hand": by_hand, "logged": logged}
         if self._definitions:
             self._state.defined = self._definitions.state
 
@@ -452,8 +469,9 @@ class SummaryResults:
         if definition.none:
             self._keep(name)
             return
-        result = self._aggregates.result(name, operations)
-        if result and name not in self._by_hand and name not in self._deleted:
+        totals = self._aggregates.totals.get(name, {})
+        result = self._aggregates.result(name, operations) if operations else totals.get("last")
+        if result is not None and name not in self._by_hand and name not in self._deleted:
             self._pending[name,] = self._shown[name] = result
 
 
@@ -630,13 +648,20 @@ def count_without(results: SummaryResults, rows: Iterable[Mapping[str, Any]], re
 
 
 def count_again(
-    session: WandbSession, results: SummaryResults, last: int, seq: int, waiting: Iterable[Mapping[str, Any]]
+    session: WandbSession,
+    results: SummaryResults,
+    last: int,
+    seq: int,
+    waiting: Iterable[Mapping[str, Any]],
+    before: Mapping[str, Any],
 ) -> None:
     """Compute the results anew from the server's remaining rows, which cover the records up to number ``seq``.
 
     Args:
         waiting: rows with second values of a step that aren't sent. Such rows come behind those of later steps.
+        before: the aggregates of the results so far.
     """
+    results.watch({*before.get("by_hand", ()), *before.get("logged", ())})
     newest: dict[str, int] = {}
     step = -1
     for row in chain(session.rows(0, last), waiting):

@@ -530,11 +530,11 @@ class WandbTracker(WandbPrecheck):
         media = None
         if isinstance(record, Media):
             # Converted at once, so that media that W&B refuses are rejected with this record, not the row's last.
-            scratch = Path(self._scratch.name, str(record.seq))
-            media = wandb_media.value(self._info, record, scratch)
+            result = self._result_shown(record, record.seq) if record.result else None
+            media = self._medium(record, record.seq) if result is None else None
             self._describe_chart(record)
-            if record.result:
-                self._set_media(record, media)
+            if result is not None:
+                self._results.set(record.seq, result)
                 return
         values = row_values(record, media)
         if STEP in values and self._state.own_step is None:
@@ -547,15 +547,28 @@ class WandbTracker(WandbPrecheck):
         for row in self._rows.rows_of(record) if axes else ():
             row.axes |= axes
 
-    def _set_media(self, record: Media, media: Any) -> None:
-        """Set media as a result."""
+    def _medium(self, record: Media, seq: int) -> Any:
+        """A medium as an object of W&B's. seq: of the record that it came with."""
+        return wandb_media.value(self._info, record, Path(self._scratch.name, str(seq)))
+
+    def _result_shown(self, record: Media, seq: int) -> dict[str, Any]:
+        """A medium that is a result, as W&B's JSON."""
+        media = self._medium(record, seq)
         try:
             values = self._session.converted(row_values(record, media), max(self._rows.last, 0))
         except Exception as error:
             client.raise_translated(error)
+        self._unconfirmed_media.append((seq - 1, self._sent_step, client.monotonic()))
         # Plain JSON: the client's paths are texts of a class of its own, which the delivery's state can't hold.
-        self._results.set(record.seq, json.loads(json.dumps(values)))
-        self._unconfirmed_media.append((record.seq - 1, self._sent_step, client.monotonic()))
+        return dict(json.loads(json.dumps(values)))
+
+    def _take_results(self, record: Summary) -> None:
+        """Take results. A medium that is one again and that W&B refused stays refused."""
+        media: dict[str, Any] = {}
+        for shown in record.media:
+            with contextlib.suppress(Rejected):
+                media |= self._result_shown(shown, record.seq)
+        self._results.take(record, media)
 
     def _rewind(self, record: Start, step: int) -> None:
         """Have the server drop the rows above a training step; if it can't, the new rows follow the old ones.
@@ -597,7 +610,7 @@ class WandbTracker(WandbPrecheck):
         self._reapply(self._results.axes)
         if counted and kept is not None:
             waiting = [{self._results.step_name: row.step, **row.values} for row in self._rows.behind if not row.media]
-            summary.count_again(self._session, self._results, last, record.seq, waiting)
+            summary.count_again(self._session, self._results, last, record.seq, waiting, counted)
         if kept is None:
             self._count_without(record.attempt, step)
 
@@ -633,7 +646,7 @@ class WandbTracker(WandbPrecheck):
                 changed = {name: self._config[name] for name in record.values}
                 self._update_config(self._refusals.accepted_config(changed), record.whole)
             elif isinstance(record, Summary):
-                self._results.take(record)
+                self._take_results(record)
             elif isinstance(record, Define):
                 self._results.define(record)
             elif isinstance(record, Info):
