@@ -529,6 +529,30 @@ def test_forked_worker_logs_and_leaves_the_run_open(run: Run) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs Linux: fork")
+def test_result_that_a_forked_child_set_is_taken_back(run: Run) -> None:
+    """By None, an empty mapping, a medium, another shape or ``del`` in the parent, and in another child."""
+
+    def in_child(values: dict[str, Any]) -> None:
+        child = os.fork()
+        if child == 0:
+            run.summary.update(values)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    run.summary["stays"] = 1
+    in_child({"none": 1, "empty": {"a": 1}, "shown": 1, "flat": {"a": 1}, "gone": 1, "theirs": 1})
+    run.summary.update({"none": None, "empty": {}, "shown": trackers.Histogram([1.0]), "flat": 2})
+    del run.summary["gone"]
+    in_child({"theirs": None})
+    results: dict[str, Any] = {}
+    for record in journal(run):
+        if isinstance(record, Summary):
+            records.take_results(results, record)
+    assert results == {"stays": 1, "flat": 2}
+    run.finish()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs Linux: fork")
 @pytest.mark.parametrize("parent_logs", [True, False], ids=["parent logs", "parent waits"])
 def test_forked_worker_follows_a_journal_that_was_put_back(run: Run, parent_logs: bool) -> None:
     """The journal is deleted while parent and child log: each row of both is there once, whoever looks first."""

@@ -139,6 +139,8 @@ class Recorder:
         self._once: dict[str, tuple[bytes, Record]] = {}
         self._unsure = False  # a call was interrupted: what was folded and what was written may differ
         self._over = mmap.mmap(-1, 1)  # forked children see in it that the run has ended
+        self._setter = mmap.mmap(-1, 8)  # and this, which of these processes has set a result last
+        self._others_set = False  # another one has set results since the journal was read for them
         self._end_was = "after finish: nothing is recorded any more; call init for a new run"
 
     def now(self) -> float:
@@ -490,6 +492,7 @@ class Recorder:
             lists: names of those that are the JSON texts of lists.
         """
         now, step = self.now(), max(self.step, 0)
+        self._note_setter()
         split = Split(transfer, converted if self.holds_steps else None)
         given, by_word = self._by_word(values)
         split.add(given)
@@ -514,20 +517,31 @@ class Recorder:
                 self.append(build(split.numbers))
             if media and not self._is_over("summary"):
                 self._shown.update(map(plain_name, split.media))
+                self.fold = self.fold or SummaryFold(self.definitions, self.results)
+                for name in split.media:
+                    self.fold.shown(name)
                 self.append(media)
 
     def _by_word(self, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
         """Results that are set by word (``{"acc": {"min": 1}}`` of a metric that asks for some) under their names, and
         the metrics that have such."""
+        if not any(isinstance(value, Mapping) for value in values.values()):
+            return values, []
+        definitions, resumed = self._all_definitions(), len(self.info.attempts) > 1
+        if not definitions.ask_for_results():
+            return values, []
         metrics: list[str] = []
         named: dict[str, Any] = {}
 
         def add(values: Mapping[str, Any], prefix: str, depth: int = 0) -> None:
+            nonlocal definitions
             for key, value in values.items():
                 name = f"{prefix}{key}" if prefix else key
                 if not isinstance(value, Mapping) or depth >= MAX_DEPTH or not {*map(type, (key, *value))} <= {str}:
                     named[name] = value  # what is odd in it is named where it is split
                     continue
+                if resumed and definitions.takes_glob(name):  # which one, its first value said
+                    definitions = AttemptHistory(self.run).fold({}).definitions
                 definition = definitions.known(name)
                 words = definition.summary if definition is not None else ()
                 results = {word: result for word, result in value.items() if words and word in SUMMARIES}
@@ -537,11 +551,6 @@ class Recorder:
                     named[name if words == (word,) == tuple(value) else f"{name}.{word}"] = result
                 add({key: other for key, other in value.items() if key not in results}, f"{name}/", depth + 1)
 
-        if not any(isinstance(value, Mapping) for value in values.values()):
-            return values, []
-        definitions = self._all_definitions()
-        if not definitions.ask_for_results():
-            return values, []
         add(values, "")
         return named, metrics
 
@@ -565,6 +574,8 @@ class Recorder:
         given = [key for key in values if isinstance(key, str) and _replaces(values[key], key, kept | shown)]
         # Of a metric W&B has the last value there.
         metrics = [key for key in given if key in self.known and plain_name(key) not in kept]
+        if not given:
+            return []
         names = (self._recorded() - kept) | (self._shown - kept - shown)
         if not names:
             return metrics
@@ -577,15 +588,24 @@ class Recorder:
         ]
 
     def _recorded(self) -> set[str]:
-        """The plain names of all results that are recorded; those of earlier attempts' media are noted."""
-        if self._earlier_results is None:
+        """The plain names of all results that are recorded; those of earlier attempts' and other processes' media are
+        noted."""
+        if self._earlier_results is None or self._others_set:
             self._earlier_results = {}
-            if len(self.info.attempts) > 1:
+            if len(self.info.attempts) > 1 or self._others_set:
+                self._others_set = False
                 for record in AttemptHistory(self.run).results_set():
                     if isinstance(record, Summary):
                         records.take_results(self._earlier_results, record)
                     self._note_shown(record)
         return {*self._earlier_results, *map(plain_name, self.results)}
+
+    def _note_setter(self) -> None:
+        """Results are set by this process; note whether another one, a parent or a child, has set some since."""
+        own, last = os.getpid().to_bytes(8, "little"), self._setter[:]
+        if last not in (own, bytes(8)):
+            self._others_set = self._unsure = True
+        self._setter[:] = own
 
     def _note_shown(self, record: Summary | Media) -> None:
         if isinstance(record, Media):
@@ -595,6 +615,7 @@ class Recorder:
 
     def forget(self, name: str) -> None:
         """Record that a result isn't one any more, with those below its name; its metric's next value may be."""
+        self._note_setter()
         removed = [name, *self._superseded({name: None}, ())]
         with self._lock:
             if self._is_over("summary"):
@@ -662,8 +683,7 @@ class Recorder:
         self._note_shown(record)
         for name in record.removed if self._earlier_results else ():
             self._earlier_results.pop(plain_name(name), None)  # type: ignore[union-attr]
-        if self.fold is None:
-            self.fold = SummaryFold(self.definitions, self.results)
+        self.fold = self.fold or SummaryFold(self.definitions, self.results)
         self.fold.give(record)
 
     def store(self) -> Any:
