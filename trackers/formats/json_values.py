@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import enum
 import math
 import os
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +18,8 @@ from trackers.support.interruption import pass_on
 MAX_NAME = 1024
 """Longest name of a metric; a longer one is cut, and said once."""
 MAX_DEPTH = 32
+MOST_LISTED = 1000
+"""Values of an array or a range that are listed; more are text."""
 MAX_BITS = 1023
 """Of an integer in the configuration; a larger one, which no float holds, is kept in hexadecimal, as text."""
 
@@ -46,8 +50,10 @@ def _to_json_values(value: Any, depth: int) -> Any:
         return {_key(key): to_json_values(item, depth + 1) for key, item in list(value.items())}
     if isinstance(value, (set, frozenset)):
         return sorted((to_json_values(item, depth + 1) for item in value), key=str)
-    if isinstance(value, (list, tuple)) or kind.__name__ == "ListConfig":
+    if isinstance(value, (list, tuple, collections.deque)) or kind.__name__ == "ListConfig":
         return [to_json_values(item, depth + 1) for item in value]
+    if isinstance(value, (range, bytearray, memoryview)) and len(value) <= MOST_LISTED:
+        return to_json_values(value.tolist() if isinstance(value, memoryview) else list(value), depth + 1)
     if isinstance(value, os.PathLike):
         return escaped(os.fsdecode(value))
     if isinstance(value, (datetime.date, datetime.time)):
@@ -71,13 +77,23 @@ def _object(value: Any, depth: int) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_json_values(getattr(value, f.name, None), depth + 1) for f in dataclasses.fields(value)}
     tolist = getattr(value, "tolist", None)
-    if callable(tolist) and getattr(value, "size", 0) != 0 and _count(value) <= 1000:
+    if callable(tolist) and getattr(value, "size", 0) != 0 and _count(value) <= MOST_LISTED:
         listed = tolist()
         if type(listed) is not kind:
             return to_json_values(listed, depth + 1)
     if kind.__name__ == "Namespace":
         return to_json_values(vars(value), depth + 1)
-    return escaped(str(value))
+    return escaped(_text(value))
+
+
+def _text(value: Any) -> str:
+    """Text without an address, as W&B's client writes functions, classes, bytes, complex numbers; else by ``str``."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, complex):
+        return str(value).strip("()")
+    named = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType))
+    return f"{value.__module__}.{value.__qualname__}" if named and value.__module__ else str(value)
 
 
 def text(value: Any) -> str:
