@@ -285,7 +285,8 @@ ROWS = {
     "test_page_of_another_site_is_refused",
     "its content": "test_every_answer_has_the_policy",
     "a redirect by a server": "test_redirect_of_a_store_carries_no_key test_redirect_takes_no_keys_elsewhere "
-    "test_redirect_of_a_trackio_server_carries_no_login test_redirect_of_a_wandb_server_carries_no_key",
+    "test_redirect_of_a_trackio_server_carries_no_login test_redirect_of_a_wandb_server_carries_no_key "
+    "test_other_address_is_not_followed",
     "the run's directory and all in it": "test_files_of_a_run_are_for_whom_it_is_shared_with "
     "test_files_of_ranks_are_as_private_as_the_run",
     "in it, text of files": "test_uncommitted_patch_is_its_owners_alone test_refused_records_are_their_owners_alone",
@@ -373,7 +374,7 @@ SENTENCES = {
     "In `relay.log` and": "test_secrets_reach_no_file_and_no_terminal",
 }
 """The tests of each sentence outside of the tables, by a sentence's beginning."""
-MEASURED = ("Texts that the rules", "Masking a patch")
+MEASURED = ("Texts that the rules", "Masking a text")
 """Sentences that say what was measured."""
 
 

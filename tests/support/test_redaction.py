@@ -169,6 +169,8 @@ KINDS: dict[str, tuple[str, str]] = {
     "python, call": ('connect(user="ada", password="opensesame")', "opensesame"),
     "python, annotated": ('api_key: str | None = "opensesame"', "opensesame"),
     "json, escaped": (r'{\"api_key\": \"opensesame\"}', "opensesame"),
+    "properties, escaped": (r"mail.smtp.password\=opensesame", "opensesame"),
+    "rust, optional": ('client.basic_auth("ada", Some("open-sesame-7"))', "open-sesame-7"),
     "option": ("--hub-token hunter2222", "hunter2222"),
     "option with equals": ("--db-password=opensesame", "opensesame"),
     "pem": (f"-----BEGIN RSA PRIVATE KEY-----\n{A64}\n{H64}\n-----END RSA PRIVATE KEY-----", A64),
@@ -479,6 +481,15 @@ def test_run_keeps_no_secret_of_any_kind(tmp_path: Path, monkeypatch: pytest.Mon
         assert [path.name for path, text in files.items() if secret in text] == [], kind
     info = json.loads((tmp_path / "runs/p/r/run.json").read_text())
     assert info["config"]["kinds"].keys() == KINDS.keys()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["export HF_TOKEN=${HF_TOKEN:?is missing}", "env: {KEY: ${API_KEY:?unset}}", "login --password-stdin ghcr.io"],
+)
+def test_what_says_that_a_secret_is_needed_is_kept(text: str) -> None:
+    """A shell's message for a variable that isn't set, and an option that reads its secret elsewhere."""
+    assert mask_source(text) == text
 
 
 def test_block_of_secrets_ends_where_its_indentation_does() -> None:

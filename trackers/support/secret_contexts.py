@@ -680,7 +680,7 @@ CONTEXTS = (
     Context(("{",), _in(r"\{\s{0,4}~NAME~,\s{0,4}~QUOTED~\s{0,4}\}"), _by_name),
     # {Name:value Other:value}, as Go prints
     Context(("{",), _in(
-        r"(?<=[{ ])(?=[A-Z])~NAME~:(?P<value>[^\s{}:\"'()]{3,400}(?<!,))(?=[ ][A-Z]\w{0,60}:|\}(?:[ })\]]|$))",
+        r"(?<=[{ ])(?=[A-Z])~NAME~:(?!\?)(?P<value>[^\s{}:\"'()]{3,400}(?<!,))(?=[ ][A-Z]\w{0,60}:|\}(?:[ })\]]|$))",
     ), _of_printed),
     # {name: value}
     Context((":",), _in(
@@ -691,7 +691,7 @@ CONTEXTS = (
     Context(("=", ":", "->"), _in(
         r"~BEGIN~(?:(?:-|\*|#{1,3}|//|;|:|@)[ ]?){0,2}(?:export[ ]|set[ ]|ENV[ ]|ARG[ ]|env[ ])?",
         r"""(?P<quote>["']?)~NAME~["']?""",
-        r"(?P<separator>[ \t]{0,8}(?:[:?+]?=>?|:|->)(?:[ \t]{1,40}|(?<==)|(?<=:)(?![:/])))",
+        r"(?P<separator>[ \t]{0,8}(?:[:?+\\]?=>?|:|->)(?:[ \t]{1,40}|(?<==)|(?<=:)(?![:/])))",
         r"(?:!!\w{1,20}[ ]|&\w{1,20}[ ])?",
         r"""(?P<value>[^\s"'`][^\n]{0,4000}?)(?:[ \t]{1,80}#[^\n]{0,400})?~END~""",
     ), _of_line),
@@ -736,7 +736,7 @@ CONTEXTS = (
     Context(("/",), _in(r"""(?<![^\s])/~NAME~:(?P<value>[^\s"']{1,400})"""), _by_name),
     # ${NAME:-value}, ${oc.env:NAME,value}
     Context(("${",), _in(
-        r"""\$\{(?:[\w.]{1,20}:)?~NAME~(?::?[\-=+]|,|:)["']?(?P<value>[^\s{}"'$][^\n{}"']{0,400})["']?\}""",
+        r"""\$\{(?:[\w.]{1,20}:)?~NAME~(?::?[\-=+]|,|:(?!\?))["']?(?P<value>[^\s{}"'$][^\n{}"']{0,400})["']?\}""",
     ), _of_default),
     # assertEqual(name, "value")
     Context(("assert", "equal", "compare", "eq("), _in(
@@ -767,8 +767,8 @@ CONTEXTS = (
     ), _of_sentence),
     # auth=("user", "value"), HTTPBasicAuth("user", "value"), smtp.login("user", "value")
     Context(("auth", "login", "credential"), _in(
-        r"(?:\b(?:basic_|http_)?auth\s?[=:]\s?|BasicAuth|DigestAuth|ProxyAuth|Credentials?|\.login)[(\[]\s{0,8}",
-        r"""(?:[a-zA-Z]?["'][^"'\n]{0,200}["']|[\w.\[\]]{1,80})\s{0,8},\s{0,8}~QUOTED~(?=\s{0,8}[,)\]])""",
+        r"(?:\b(?:basic_|http_)?auth\s?[=:]\s?|BasicAuth|DigestAuth|ProxyAuth|Credentials?|\.(?:login|basic_auth))[(\[]\s{0,8}",
+        r"""(?:[a-zA-Z]?["'][^"'\n]{0,200}["']|[\w.\[\]]{1,80})\s{0,8},\s{0,8}(?:Some\()?~QUOTED~(?=\s{0,8}[,)\]])""",
     ), _always),
     Context(("<<<",), _in(r"~NAME~[ ]?<<<[ ]?~WORD~"), _by_name),
     Context(("\", \"--", "', '--", "[\"--", "['--"), _in(r"""["']-{1,2}~NAME~["'],[ ]?~QUOTED~"""), _by_name),

@@ -159,7 +159,7 @@ _DESCRIBING = word_set(
     "rotation fd generator created updated time timeout interval date age bits strength rules hint label title "
     "description desc help input form callback fn func function module ref present missing exists changed fingerprint "
     "thumbprint namespace namespaces processor mgr handler alias region service username user group owner email role "
-    "host port address realm header headers arg args info struct"
+    "host port address realm header headers arg args info struct stdin"
 )
 """Last words that say something about a secret, which isn't one."""
 _OF_DATA = word_set(
