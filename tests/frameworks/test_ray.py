@@ -22,6 +22,8 @@ from trackers.errors import UsageError
 from trackers.frameworks.ray import TrackersCallback, worker_run
 from trackers.journal.run_directory import find_runs
 from trackers.journal.status import observe
+from trackers.support import run_requests
+from trackers.training import stopping
 
 pytestmark = [pytest.mark.usefixtures("local_runs", "cluster"), pytest.mark.filterwarnings("ignore")]
 
@@ -164,3 +166,23 @@ def test_train_goes_on_with_fewer_workers() -> None:
                                                                     for step in range(8)]  # fmt: skip
     assert stored.status == "finished"
     assert len(run.read_info().attempts) == 2
+
+
+def test_trial_that_is_asked_to_stop_ends_with_its_next_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by Tune's own stopping criterion; it ends as stopped, and the other trials are trained to their end."""
+    monkeypatch.setattr(stopping, "READ_S", 0.0)
+
+    class Asked(TrackersCallback):
+        def log_trial_start(self, trial: Any) -> None:
+            super().log_trial_start(trial)
+            if trial.config["rate"] == 1.0:
+                asked = run_requests.new_request(1, stop=True, checkpoint=False, who="alice", by="trackers stop")
+                run_requests.ask(Path(self._runs[trial.trial_id].path), asked)
+
+    assert not tuned(Asked(project="tuning"), [0.5, 1.0]).errors
+    runs = {config(one)["rate"]: one for one in recorded()}
+    assert [step for step, _ in series(runs[0.5], "loss")] == [1, 2, 3]
+    assert len(series(runs[1.0], "loss")) < 3
+    statuses = {run.read_info().config["rate"]: observe(run) for run in find_runs(Path("runs"))}
+    assert {rate: status.name for rate, status in statuses.items()} == {0.5: "finished", 1.0: "stopped"}
+    assert statuses[1.0].reason == "by alice (trackers stop)"

@@ -263,6 +263,31 @@ def test_all_ranks_stop_at_the_same_look(step_s: float, nodes: int, tmp_path: Pa
     assert saved[0][0] <= ended[0]
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("save_s", [0.5, 3.0, 40.0])
+def test_ranks_stop_together_though_a_checkpoint_slows_them_down(
+    save_s: float, nodes: int, tmp_path: Path, clock: Clock
+) -> None:
+    """What the pace was while it was saved says nothing of the steps behind it, which take a hundredth of that."""
+    ranks = Ranks(tmp_path, 4, nodes)
+    ended: list[int | None] = [None] * 4
+    for step in range(200_000):
+        if step == 20:
+            ranks.ask(checkpoint=True)
+        saved = 0
+        for number, rank in enumerate(ranks.all):  # a framework asks for both at once, and saves then
+            clock.now += 0.0005
+            saved += see(rank, "checkpoint")
+            if see(rank, "stop"):
+                ended[number] = step
+        clock.now += save_s if saved else 0.0
+        assert saved in (0, 4)
+        if any(end is not None for end in ended):
+            break
+    assert len(set(ended)) == 1
+    assert ended[0] is not None
+
+
 def test_agreement_of_an_earlier_launch_isnt_obeyed(tmp_path: Path, clock: Clock) -> None:
     """A launch of the same name finds what the last one had agreed on, and goes on."""
     folder = tmp_path / "p" / "launch"

@@ -8,8 +8,9 @@
             run.log({"loss": loss}, step=step)
 
 A trial's run has Tune's iterations as steps, what it reports under its names, and its last report under ``final/``; it
-ends as failed where the trial raised. The trials of an experiment are a group. Of Train's workers that of rank 0
-records, and all add to values across ranks.
+ends as failed where the trial raised. The trials of an experiment are a group. A trial whose run is asked to stop ends
+with its next report. Of Train's workers that of rank 0 records, and all add to values across ranks; they look at
+``run.should_stop`` themselves.
 
 The package ``amdsmi`` raises where its library isn't installed, and Ray imports it: uninstall it where ``import ray``
 fails.
@@ -71,6 +72,8 @@ class TrackersCallback(LoggerCallback):  # type: ignore[misc]
             values = {name: value for name, value in _flat(result).items() if name.partition("/")[0] not in FACTS}
             self._last[trial.trial_id] = values
             run.log(values, step=int(result.get("training_iteration", iteration)))
+            if run.should_stop:  # Tune looks at it before it hands on the next report, and ends the trial there
+                trial.stopping_criterion = {**(trial.stopping_criterion or {}), "training_iteration": 0}
 
     @guarded
     def log_trial_save(self, trial: Any) -> None:

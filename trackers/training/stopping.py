@@ -4,8 +4,9 @@ A look counts down, and every now and then it looks at the clock; once a second 
 requests. So a look costs what two accesses of an attribute cost.
 
 **Ranks** must stop at the same step, or those that go on wait for the others for ever. No collective is needed for it
-where each rank looks equally often: the main rank, which hears of a request, says at which of their looks all of them
-are to stop, some seconds ahead, in a file that they all read meanwhile.
+where each rank looks equally often: the main rank, which hears of a request, says in a file first that it will be
+soon, upon which all of them read that file at each look, and some seconds later at which of their looks they are to
+stop. So a pace that changes meanwhile, after a checkpoint was saved, leaves none behind.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ READ_S = 1.0
 """Minimum time between two looks at the file of requests, in seconds."""
 MOST_LOOKS = 100
 """Maximum number of looks without one at the clock."""
-SETTLE_S = 1.0
-"""How long the main rank measures how often it looks before it says at which look all ranks stop, in seconds."""
+SETTLE_S = 2.5
+"""How long the main rank measures how often it looks before it says at which look all ranks stop, in seconds; longer
+than the others read nothing."""
+SOON = -1
+"""Said before the look at which all ranks stop, or save, is known."""
 AHEAD_S = 4.0
 """How far ahead that is where all ranks share a directory, in seconds: they read it once a second."""
 NODES_AHEAD_S = 8.0
@@ -136,9 +140,9 @@ class Stopping:
         self._board: Any = None if board is FILES else board
         if board is FILES and int(newest.get("ranks", 1)) > 1 and newest.get("launch"):
             self._board = Board(Path(os.path.normpath(directory / str(newest["launch"]))) / AGREED)
-        self._ahead_s = AHEAD_S
-        if int(newest.get("nodes", 1)) > 1:
-            self._ahead_s = NODES_AHEAD_S + 3 * float(info.option("TRACKER_STORE_EVERY", 5))
+        self._ahead_s, self._settle_s = AHEAD_S, SETTLE_S
+        if int(newest.get("nodes", 1)) > 1:  # what is said takes as long to come there
+            self._ahead_s = self._settle_s = NODES_AHEAD_S + 3 * float(info.option("TRACKER_STORE_EVERY", 5))
         self._paces: dict[str, tuple[float, int]] = {}
         self.stop_look, self.save_look = Look(self), Look(self)
         self.request: Request | None = None
@@ -251,10 +255,12 @@ class Stopping:
         at = self._state.agreed[index]
         if at > count:
             return False
-        if at and what not in self._paces:
+        if at > 0 and what not in self._paces:
             return True
+        if what not in self._paces:
+            self._agree(what, SOON)
         began, first = self._paces.setdefault(what, (now, count))
-        if now - began < SETTLE_S or count - first < 2:
+        if now - began < self._settle_s or count - first < 2:
             return False
         if why := self._board.why_not():
             self._say(f"asked to {what}, but training goes on: {why}")
@@ -334,14 +340,14 @@ class RankStopping:
         self._stops += 1
         self.poll()
         at = self._agreed[0]
-        return bool(at) and self._stops >= at
+        return at > 0 and self._stops >= at
 
     def save_due(self) -> bool:
         """See :attr:`trackers.training.run.Run.should_checkpoint`."""
         self._save_looks += 1
         self.poll()
         at = self._agreed[1]
-        if not at or at == self._saved or self._save_looks < at:
+        if at <= 0 or at == self._saved or self._save_looks < at:
             return False
         self._saved = at
         return True
@@ -359,15 +365,15 @@ class RankStopping:
         return (0, 0) if self._board is None else self._board.read()
 
     def poll(self) -> None:
-        """Read what the main rank has said, at most once a second."""
+        """Read what the main rank has said, at most once a second unless it has said that something comes soon."""
         now = monotonic()
-        if self._board is None or now < self._read_at:
+        if self._board is None or (now < self._read_at and SOON not in self._agreed):
             return
         self._read_at = now + READ_S
         agreed = self._read()
         self._agreed = (0, 0) if agreed == self._before else agreed
         self._before = self._before if agreed == self._before else (0, 0)
-        if self._agreed[0] and self.request is None:
+        if self._agreed[0] > 0 and self.request is None:
             self.request = Request(id="", time=time.time(), stop=True, by="the main rank")
         if self.request is not None and self._functions:
             functions, self._functions = self._functions, []
