@@ -6,6 +6,7 @@ of a cosine, an epoch, a count of tokens, two speeds in double precision, a memo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -18,6 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import msgspec
 import numpy as np
 from trackers_lake import into_lake
 from trackers_lake.delta import DeltaTable
@@ -30,6 +32,7 @@ from tests.fakes.wandb_reads import ENTITY, HeldRun
 from tests.fakes.wandb_server import WandbServer
 from trackers import records
 from trackers.journal.run_directory import RunDirectory
+from trackers.object_storage.store import Store
 from trackers.readers import registry
 from trackers.readers.columns import FLOAT, Block
 from trackers.readers.reader import SourceRun
@@ -40,6 +43,7 @@ T0 = 1_763_688_000.0
 NAMES = ("train/loss", "train/grad_norm", "train/lr", "train/epoch", "train/tokens", "perf/step_s",
          "perf/tokens_per_s", "gpu/memory_gb", "gpu/utilisation", "val/accuracy")  # fmt: skip
 BYTES_PER_VALUE, GROUP_BY_S = 3.0, 2.0
+WRITTEN_PER_KEPT, EDIT_S = 3.0, 0.3
 ONE_METRIC = "select run, min(value) as low from metrics where name = 'train/loss' group by run order by low limit 3"
 ALL_METRICS = "select name, count(*), avg(value) from metrics group by name"
 
@@ -197,6 +201,57 @@ def wandb(runs: int, steps: int) -> list[Figure]:
     ]
 
 
+@contextlib.contextmanager
+def counted_bytes() -> Iterator[list[int]]:
+    """The lengths of all that is written to stores meanwhile."""
+    written: list[int] = []
+    real = Store.put, Store.create
+
+    def put(store: Store, name: str, content: Any) -> str:
+        written.append(len(content))
+        return real[0](store, name, content)
+
+    def create(store: Store, name: str, content: bytes) -> bool:
+        written.append(len(content))
+        return real[1](store, name, content)
+
+    Store.put, Store.create = put, create  # type: ignore[method-assign]
+    try:
+        yield written
+    finally:
+        Store.put, Store.create = real  # type: ignore[method-assign]
+
+
+def growing(times: int, steps: int) -> list[Figure]:
+    """A run that is put in again and again while it trains, and once at its end: what is written for what is kept."""
+    place, whole = Path("growing"), block(1, times * steps)
+    with counted_bytes() as written:
+        for part in range(1, times + 1):
+            rows = slice(part * steps)
+            so_far = whole._replace(
+                **{name: getattr(whole, name)[rows] for name in ("rows", "steps", "times", "values")}
+            )
+            status, more = ("running", others(1)[:2]) if part < times else ("finished", others(1))
+            run = SourceRun(source="made:1", id="r1", name="run 1", project="digits", created=T0 + 1, status=status)
+            into_lake.fill(Lake(place, make=True), [into_lake.Candidate(run, f"{part}", lambda: ([so_far], more))])  # noqa: B023
+    lake = Lake(place)
+    kept = sum(file.size for table in lake.tables for file in lake.snapshot(table).files.values())
+    return [Figure(f"a run put in {times} times as it grew: bytes written for each one kept", sum(written) / kept,
+                   at_most=WRITTEN_PER_KEPT)]  # fmt: skip
+
+
+def edited(place: Path, steps: int) -> list[Figure]:
+    """One more tag of one run of many."""
+    one = next(made(range(5, 6), steps))
+    run = msgspec.structs.replace(one.run, tags=["best"])
+    with counted_bytes() as written:
+        took = processor_s(lambda: into_lake.fill(Lake(place), [one._replace(run=run, version="2")]))
+    return [
+        Figure("one edited tag: processor time", took, "s", at_most=EDIT_S),
+        Figure("one edited tag: bytes written", sum(written) / 1e6, "MB"),
+    ]
+
+
 def beside(theirs: list[Figure], runs: int, steps: int) -> list[Figure]:
     """What others need for one metric of all runs, and how many times as long as a lake of the same runs that is."""
     place = Path("same-runs")
@@ -284,6 +339,8 @@ def measure(quick: bool) -> list[Figure]:
     for name, query in (("one metric", ONE_METRIC), ("all metrics", ALL_METRICS)):
         took = min(processor_s(lambda query=query: trackers.sql(query, [source])) for _ in range(3))  # type: ignore[misc]
         figures.append(Figure(f"{name} of all runs, {runs:,} runs: processor time", took, "s"))
+    figures += edited(place, steps)
+    figures += growing(30 if quick else 300, 300)
     figures += at_once(16, 3 if quick else 10)
     return [*figures, *beside([*mlflow(theirs, steps), *wandb(theirs, steps)], theirs, steps)]
 

@@ -36,6 +36,8 @@ MOST_LOG_BYTES = 256 * 1024 * 1024
 MOST_COMMITS = 100_000
 """Maximum number of commits that are read after a checkpoint."""
 CHECKPOINT_EVERY = 50
+REMEMBERED_S = 7 * 86400.0
+"""How long a checkpoint says of a removed file when it was removed: who reads an older version has had that long."""
 READ_TRIES = 5
 """A log is read so often while another process removes the part of it that a checkpoint sums up."""
 SWEEP = "VACUUM START"
@@ -483,7 +485,9 @@ def _checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:
         {"metaData": {**_metadata(snapshot, snapshot.columns, now), "configuration": []}},
     ]
     for path, when in snapshot.gone.items():
-        rows.append({"remove": {"path": quote(path), "deletionTimestamp": int(when * 1000), "dataChange": False}})
+        if now - when * 1000 < REMEMBERED_S * 1000:
+            removed = {"path": quote(path), "deletionTimestamp": int(when * 1000), "dataChange": False}
+            rows.append({"remove": removed})
     for file in snapshot.files.values():
         added = _added(file)
         tags = list((added.get("tags") or {}).items()) or None

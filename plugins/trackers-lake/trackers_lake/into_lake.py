@@ -25,7 +25,7 @@ from trackers.journal.fingerprint_cache import fingerprint_of
 from trackers.journal.status import observe
 from trackers.readers import registry
 from trackers.readers.boundary import boundary
-from trackers.readers.columns import STEPLESS, Block
+from trackers.readers.columns import STEPLESS, STREAM_BITS, Block
 from trackers.readers.frames import select_stepless
 from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.reader import Reader, SourceRun
@@ -42,8 +42,10 @@ from trackers_lake.tables import FILE_ROWS, Lake
 
 MANY_SHORT = 200
 """Short files that a table may have before they are joined."""
-BATCH_RUNS = 4000
+BATCH_RUNS = 1000
 """Runs that are put in by one commit of each table, if their numbers don't fill a file before."""
+GROWING = ("metrics", "system", "events")
+"""Tables in which the new rows of a run that goes on become a file of their own, beside those that are there."""
 
 
 class Added(NamedTuple):
@@ -114,7 +116,7 @@ def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False) -> Add
             except (NotFound, Unavailable) as error:
                 done.problems.append(str(error))
                 continue
-            if known_fingerprint.split(" ", 2)[:2] == rows.fingerprint.split(" ", 2)[:2]:
+            if known_fingerprint.split(" ", 2)[:2] == rows.fingerprints["runs"].split(" ", 2)[:2]:
                 unchanged += 1
                 if not run.version:
                     continue
@@ -136,6 +138,8 @@ def _compact_tables(lake: Lake) -> None:
         for table in many:
             if len(lake.small_files(table, running)) >= MANY_SHORT:
                 lake.compact(table, running)
+        if many:
+            lake.vacuum_daily()
 
 
 def missing_runs(where: str | Path, folder: Path) -> list[Key]:
@@ -169,7 +173,9 @@ def _runs(source: str, root: Path | None) -> Iterator[Candidate]:
                 continue
             version = fingerprint_of(directory.path)
             state = observe(directory).name
-            yield Candidate(run, f"{version} {state}" if version else "", partial(reader.columns, run, keep=False))
+            yield Candidate(
+                run, f"{version} {state}" if version else "", partial(reader.columns, run, keep=False, apart=True)
+            )
         return
     other, runs = registry.open_source(source, root)
     for run in runs:
@@ -196,8 +202,8 @@ def _clash(entry: Candidate, seen: dict[Key, str], known: dict[Key, str], *, rep
 class _Rows:
     """A run's rows for all tables.
 
-    digest: of this content: the fingerprint of its rows in all tables but ``runs``. fingerprint: of its row in
-    ``runs``: when the run began, the digest and the version. size: how many numbers.
+    fingerprints: by table, a digest of the rows there; of ``runs``: when the run began, a digest of all, and the
+    version. So a new tag changes the row in ``runs`` alone. size: how many numbers. goes_on: more is to come.
     """
 
     def __init__(self, entry: Candidate, blocks: Sequence[Block], others: Sequence[Record]) -> None:
@@ -209,21 +215,64 @@ class _Rows:
         }
         self.size = len(self.tables["metrics"]) + len(self.tables["system"])
         self.facts = facts(entry.run, blocks, others, entry.run.status)
-        self.digest = self._digest()
-        self.fingerprint = f"{entry.run.created!r} {self.digest} {entry.version}"
-
-    def _digest(self) -> str:
-        import pyarrow as pa
-
-        hashed = hashlib.blake2b(digest_size=16)
-        for name in ("metrics", "system", "events"):
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, self.tables[name].schema) as stream:
-                stream.write_table(self.tables[name])
-            hashed.update(sink.getvalue())
+        self.goes_on = self.facts.status == "running"
+        self.fingerprints = {name: _fingerprint(table) for name, table in self.tables.items()}
+        for name, values in (("config", self.facts.config), ("summary", self.facts.summary)):
+            self.fingerprints[name] = _hashed(repr(records.storable(values)).encode())
         shared = (self.facts.name, self.facts.group, self.facts.tags, self.facts.notes, self.facts.status)
-        hashed.update(msgspec.msgpack.encode((*map(records.storable, shared), FACTS_VERSION)))
-        return hashed.hexdigest()
+        all_rows = (*self.fingerprints.values(), *map(records.storable, shared), FACTS_VERSION)
+        self.fingerprints["runs"] = f"{entry.run.created!r} {_hashed(repr(all_rows).encode())} {entry.version}"
+
+    def since(self, table: str, known: str) -> Any:
+        """The rows that came behind those of which a lake has the fingerprint; None where others changed, too."""
+        last = _last_rows(known)
+        if not last:
+            return None
+        import numpy as np
+
+        rows = self.tables[table]
+        numbers = rows.column("row").to_numpy()
+        streams = numbers >> STREAM_BITS
+        before: Any = np.zeros(len(numbers), bool)
+        for stream, row in last.items():
+            before |= (streams == stream) & (numbers <= row)
+        # Its dictionary may have names of the new rows alone.
+        same = _fingerprint(schema.coded(schema.without_dictionaries(rows.filter(before)))) == known
+        return rows.filter(~before) if same else None
+
+
+def _fingerprint(table: Any) -> str:
+    """A digest of rows, how many they are, and the last row of each stream of the journal."""
+    import numpy as np
+
+    numbers = table.column("row").to_numpy()
+    streams = numbers >> STREAM_BITS
+    last = [int(numbers[streams == stream].max()) for stream in np.unique(streams)]
+    return f"{_digest(table)} {len(numbers)} {','.join(map(str, last))}"
+
+
+def _last_rows(fingerprint: str) -> dict[int, int]:
+    """The last row of each stream, by a fingerprint; {} where it says none."""
+    words = fingerprint.split(" ")
+    rows = [int(row) for row in words[2].split(",") if row.isdecimal()] if len(words) == 3 else []
+    return {row >> STREAM_BITS: row for row in rows}
+
+
+def _digest(table: Any) -> str:
+    import pyarrow as pa
+
+    at = table.schema.get_field_index("step")
+    table = table.set_column(
+        at, "step", table.column("step").fill_null(STEPLESS)
+    )  # what lies under gaps may be anything
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return _hashed(sink.getvalue())
+
+
+def _hashed(content: Any) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 class _Batch:
@@ -245,23 +294,23 @@ class _Batch:
 
     def write(self) -> None:
         """Commit what was added, table by table, ``runs`` last."""
-        import pyarrow as pa
-
         batch, self._rows, self._size = self._rows, [], 0
         if not batch:
             return
         every = [rows.facts for rows in batch]
         keys = [rows.key for rows in batch]
         for table in COLUMNS:
-            fingerprints = {rows.key: rows.fingerprint if table == "runs" else rows.digest for rows in batch}
+            fingerprints = {rows.key: rows.fingerprints[table] for rows in batch}
             known = self._known[table]
             fresh = {
                 key: fingerprint
                 for key, fingerprint in fingerprints.items()
                 if table == "runs" or known.get(key) != fingerprint
             }
+            if table in GROWING:
+                fresh = self._append(table, batch, fresh)
             parts: list[Any] = []
-            if table in ("metrics", "system", "events"):
+            if table in GROWING:
                 parts = [rows.tables[table] for rows in batch if rows.key in fresh]
             elif table == "runs":
                 parts = [_runs_rows(keys, every)]
@@ -269,11 +318,29 @@ class _Batch:
                 some = [rows for rows in batch if rows.key in fresh]
                 values = [rows.facts.config if table == "config" else rows.facts.summary for rows in some]
                 parts = [_value_rows([rows.key for rows in some], values)]
-            kind = schema.arrow_schema(COLUMNS[table])
-            rows = pa.concat_tables([schema.coded(kind.empty_table()), *parts], promote_options="permissive")
             failpoint("lake.table.before")
             if fresh:
-                self._lake.put(table, rows, fresh)
+                self._lake.put(table, _joined(table, parts), fresh)
+
+    def _append(self, table: str, batch: Sequence[_Rows], fresh: dict[Key, str]) -> dict[Key, str]:
+        """Put in what is new of runs that have only grown; the runs that are left, which are to be replaced."""
+        known = self._known[table]
+        grown = {
+            rows.key: new for rows in batch
+            if rows.key in fresh and (new := rows.since(table, known.get(rows.key, ""))) is not None
+        }  # fmt: skip
+        changes = {key: (known[key], fresh[key]) for key in grown}
+        ended = {rows.key for rows in batch if not rows.goes_on}
+        if not grown or not self._lake.append(table, _joined(table, list(grown.values())), changes, ended):
+            return fresh
+        return {key: fingerprint for key, fingerprint in fresh.items() if key not in grown}
+
+
+def _joined(table: str, parts: Sequence[Any]) -> Any:
+    import pyarrow as pa
+
+    empty = schema.coded(schema.arrow_schema(COLUMNS[table]).empty_table())
+    return pa.concat_tables([empty, *parts], promote_options="permissive")
 
 
 def numbers(key: Key, blocks: Any) -> Any:
@@ -329,8 +396,11 @@ def _runs_rows(keys: Sequence[Key], runs: Sequence[RunStats]) -> Any:
     table = runs_table([run for _, run in keys], runs)
     at = table.schema.get_field_index("project")
     table = table.set_column(at, "project", pa.array([project for project, _ in keys], pa.string()))
-    table = table.append_column("facts", pa.array(map(msgspec.msgpack.encode, runs), pa.binary()))
-    table = table.append_column("facts_version", pa.array([FACTS_VERSION] * len(runs), pa.string()))
+    # Those of a run that goes on are old in a minute, and as long as all that is new.
+    done = [run.status != "running" for run in runs]
+    kept = [msgspec.msgpack.encode(run) if end else b"" for run, end in zip(runs, done, strict=True)]
+    table = table.append_column("facts", pa.array(kept, pa.binary()))
+    table = table.append_column("facts_version", pa.array([FACTS_VERSION if end else "" for end in done], pa.string()))
     return schema.coded(table.select([name for name, _ in COLUMNS["runs"]]))
 
 

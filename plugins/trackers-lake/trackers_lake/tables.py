@@ -17,7 +17,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trackers.errors import Damaged, DeliveryError, NotFound, Unavailable
+import msgspec
+
+from trackers.errors import UNDECODABLE, Damaged, DeliveryError, NotFound, Unavailable
 from trackers.object_storage.store import Store
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
@@ -31,14 +33,22 @@ MOST_PAUSE_S = 1.0
 """Maximum pause before a commit is tried again after another writer committed first, in seconds."""
 FILE_ROWS = 4 * schema.GROUP_ROWS
 """Maximum number of rows of numbers in a joined file, and in a file of new rows."""
+RUNS_IN_FILE = 1000
+"""Maximum number of rows of a joined file of ``runs``: an edited run has the whole file written anew."""
 SMALL_BYTES = 4 * 1024 * 1024
 """A file that is shorter is joined with others."""
 MOST_FILE_BYTES = 8 * 1024**3
 ROWS_PER_BYTE = 20_000
 """Maximum number of rows per byte of a valid file: a million rows of a constant metric take some kilobytes."""
 LONGEST_IN_STATS = 200
+MANY_PARTS = 128
+"""Short files that a run that goes on has before they are joined."""
+SHARE_OF_A_PART = 8
+"""They are joined if they have less than this part of the bytes that its short files have together."""
 DAY_S = 86400.0
 KEPT_S = 7 * DAY_S
+VACUUMED = "vacuumed.json"
+"""A file beside the tables that says when old files were last deleted by themselves, in Unix seconds."""
 
 
 class Put(NamedTuple):
@@ -80,10 +90,7 @@ class Lake:
 
     def fingerprints(self, table: str = "runs") -> dict[Key, str]:
         """The runs of which a table has rows, and their fingerprints; "" where another program wrote the file."""
-        fingerprints: dict[Key, str] = {}
-        for file in self.snapshot(table).files.values():
-            fingerprints.update(self.runs_in(table, file))
-        return fingerprints
+        return _newest(self.runs_in(table, file) for file in self.snapshot(table).files.values())
 
     def all_runs(self) -> list[Key]:
         """All runs of which any table has rows: also those that a killed process put into some only."""
@@ -144,6 +151,55 @@ class Lake:
         rewritten = sum(without[file.path][1] for file in affected)
         return Put(log.snapshot().version, len(added), len(rows), rewritten)
 
+    def append(self, table: str, rows: Any, runs: Mapping[Key, tuple[str, str]], ended: Collection[Key] = ()) -> bool:
+        """Add rows of runs beside those that a table has; False, and nothing is done, where it has others meanwhile.
+
+        Args:
+            runs: with the fingerprint that a table has, and the new one. ended: those to which no more is to come.
+
+        Raises:
+            see :meth:`put`.
+        """
+        log = self.tables[table]
+        added: list[DataFile] = []
+        written = -1
+        for tries in range(TRIES):
+            base = log.snapshot()
+            if added and all(file.path in base.files for file in added):  # an answer was lost on its way
+                break
+            there = _newest(self.runs_in(table, file) for file in base.files.values())
+            if any(there.get(key, "") != old for key, (old, _) in runs.items()):
+                return False
+            if not added or written < base.swept:
+                added = [self._write(table, rows, {key: new for key, (_, new) in runs.items()})]
+                written = base.version
+            try:
+                if log.commit(base, added, [], "WRITE", _extended(base.columns, COLUMNS[table])):
+                    break
+            except Unavailable:
+                if log.snapshot().version == base.version:
+                    raise
+            _let_others(tries)
+        else:
+            raise Unavailable(f"{log}: {TRIES} others were quicker: try again")
+        for key in runs:
+            self._join_parts(table, key, ended=key in ended)
+        self._sum_up(log)
+        return True
+
+    def _join_parts(self, table: str, key: Key, *, ended: bool) -> None:
+        """Join the short files of a run that has ended, or has many; if another is quicker, a later call does."""
+        log = self.tables[table]
+        base = log.snapshot()
+        parts = [file for file in base.files.values() if file.runs and key in file.runs and file.size < SMALL_BYTES]
+        if not ended:
+            most = sum(file.size for file in parts) / SHARE_OF_A_PART
+            parts = [file for file in parts if file.size < most]
+        if len(parts) >= (2 if ended else MANY_PARTS):
+            added = self._join(table, parts)
+            failpoint("lake.parts.before")
+            log.commit(base, added, [file.path for file in parts], "OPTIMIZE", same_data=True)
+
     def remove(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Remove runs from all tables; returns how many tables had each. :meth:`vacuum` deletes their files.
 
@@ -171,7 +227,7 @@ class Lake:
 
     def small_files(self, table: str, apart: Collection[Key] = ()) -> list[DataFile]:
         """The files of a table that :meth:`compact` joins, by their runs."""
-        return _small_files(self.snapshot(table), apart)
+        return _small_files(self.snapshot(table), apart, _most_rows(table))
 
     def compact(self, table: str, apart: Collection[Key] = ()) -> Joined:
         """Put the rows of short files into few longer ones, runs in their order, and sum up the log.
@@ -188,8 +244,7 @@ class Lake:
         while slower < TRIES:
             base = log.snapshot()
             first = len(base.files) if first is None else first
-            small = _small_files(base, apart)
-            group = _first_group(small)
+            group = _first_group(_small_files(base, apart, _most_rows(table)), _most_rows(table))
             if not group:
                 if base.version > base.since:
                     log.checkpoint(base)
@@ -213,12 +268,14 @@ class Lake:
 
         Args:
             older_than_s: only those that are unused for longer: somebody may still read them. Less than a day: writers
-                that are about to commit one write it anew. 0: all, for data that must go.
+                that are about to commit one write it anew. 0: all, for data that must go. More than a week: from when
+                they were written, as the log doesn't say any more when they were replaced.
 
         Raises:
             Unavailable, Refused: the store fails, or others were always quicker; the rest goes with the next call.
         """
         now = time.time()
+        self._note_vacuum(now)
         deleted: list[tuple[str, int]] = []
         for name, log in self.tables.items():
             if log.snapshot().version < 0:
@@ -238,6 +295,18 @@ class Lake:
             log.checkpoint(base._replace(gone=remembered))
             log.forget_log(base.version, now - older_than_s if older_than_s else math.inf)
         return deleted
+
+    def vacuum_daily(self, older_than_s: float = KEPT_S) -> None:
+        """:meth:`vacuum`, if nobody did for a day."""
+        try:
+            before = float(msgspec.json.decode(self.store.get(VACUUMED, 100)))
+        except (NotFound, *UNDECODABLE, TypeError):
+            before = 0.0
+        if not 0 <= time.time() - before < DAY_S:
+            self.vacuum(older_than_s)
+
+    def _note_vacuum(self, now: float) -> None:
+        self.store.put(VACUUMED, msgspec.json.encode(now))
 
     def _swept(self, log: DeltaTable) -> Snapshot:
         for tries in range(TRIES):
@@ -354,11 +423,8 @@ class Lake:
     def _join(self, table: str, files: Sequence[DataFile]) -> list[DataFile]:
         import pyarrow as pa
 
-        runs: dict[Key, str] = {}
-        parts = []
-        for file in files:
-            runs.update(self.runs_in(table, file))
-            parts.append(self.rows(table, file))
+        runs = _newest(self.runs_in(table, file) for file in files)
+        parts = [self.rows(table, file) for file in files]
         rows = pa.concat_tables(parts, promote_options="permissive")
         return [self._write(table, rows, runs)] if len(rows) else []
 
@@ -370,6 +436,22 @@ class Lake:
                 log.checkpoint(snapshot)
             except DeliveryError:
                 return
+
+
+def _newest(files: Iterable[Mapping[Key, str]]) -> dict[Key, str]:
+    """The fingerprints of runs, by those of files; of a run that lies in several, the one of the most rows."""
+    found: dict[Key, str] = {}
+    for runs in files:
+        for key, fingerprint in runs.items():
+            before = found.get(key)
+            if before is None or _rows_said(fingerprint) > _rows_said(before):
+                found[key] = fingerprint
+    return found
+
+
+def _rows_said(fingerprint: str) -> int:
+    words = fingerprint.split(" ")
+    return int(words[1]) if len(words) == 3 and words[1].isdecimal() else -1
 
 
 def _let_others(tries: int) -> None:
@@ -394,20 +476,25 @@ def _extended(existing: Sequence[tuple[str, str]], required: Sequence[tuple[str,
     return [*existing, *((name, kind) for name, kind in required if name not in known)]
 
 
-def _small_files(base: Snapshot, apart: Collection[Key]) -> list[DataFile]:
+def _most_rows(table: str) -> int:
+    return RUNS_IN_FILE if table == "runs" else FILE_ROWS
+
+
+def _small_files(base: Snapshot, apart: Collection[Key], most_rows: int) -> list[DataFile]:
     small = [
         file for file in base.files.values()
-        if file.size < SMALL_BYTES and not (file.runs and all(key in apart for key in file.runs))
+        if file.size < SMALL_BYTES and (file.rows or 0) < most_rows
+        and not (file.runs and all(key in apart for key in file.runs))
     ]  # fmt: skip
     return sorted(small, key=lambda file: (str(file.low.get("project")), str(file.low.get("run"))))
 
 
-def _first_group(small: Sequence[DataFile]) -> list[DataFile]:
+def _first_group(small: Sequence[DataFile], most_rows: int) -> list[DataFile]:
     """The first short files that are joined into one; [] where no two can be."""
     rows = 0
     group: list[DataFile] = []
     for file in small:
-        if group and rows + (file.rows or 0) > FILE_ROWS:
+        if group and rows + (file.rows or 0) > most_rows:
             if len(group) > 1:
                 break
             rows, group = 0, []
