@@ -192,8 +192,8 @@ class Lake:
         log = self.tables[table]
         base = log.snapshot()
         parts = [file for file in base.files.values() if file.runs and key in file.runs and file.size < SMALL_BYTES]
-        if not ended:
-            most = sum(file.size for file in parts) / SHARE_OF_A_PART
+        most = sum(file.size for file in parts) / SHARE_OF_A_PART
+        if not ended or len(parts) > SHARE_OF_A_PART:
             parts = [file for file in parts if file.size < most]
         if len(parts) >= (2 if ended else MANY_PARTS):
             added = self._join(table, parts)
