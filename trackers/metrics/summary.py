@@ -281,6 +281,8 @@ class SummaryFold:
         gone = []
         for metric in dict.fromkeys([*self._folds, *self._given]):
             given, definition = self._given.get(metric), self.definitions.known(metric)
+            if given is None and definition is None:
+                continue  # it was recorded for another reason
             if metric not in self._kept and definition is not None and definition.none:
                 continue
             now.update(map(plain_name, given.names) if given is not None and self._stays(metric) else ())
