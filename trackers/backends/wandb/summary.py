@@ -226,11 +226,16 @@ class SummaryResults:
                 self._state.summary = set_before
             if operations and name not in self._by_hand:
                 self._aggregated(name, definition, operations)
-            elif media:
-                self._with_row.add(name)
             else:
-                self._pending[name,] = self._shown[name] = value
+                self._follow(name, value, media)
         return axes
+
+    def _follow(self, name: str, value: Any, media: bool) -> None:
+        """Have a value be its metric's result; a medium is once it is sent."""
+        if media:
+            self._with_row.add(name)
+        else:
+            self._pending[name,] = self._shown[name] = value
 
     def _count(self, name: str, value: Any, replaced: bool) -> None:
         if replaced:  # by a medium: its number isn't the last value any more
