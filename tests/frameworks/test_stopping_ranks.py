@@ -98,8 +98,42 @@ trainer.fit(Line(), data)
 ended(trainer.global_step, *(path.stem.split("=")[1] for path in Path().rglob("asked-step=*.ckpt")))
 """
 
+MEGATRON = """
+from types import SimpleNamespace
+from trackers.frameworks.megatron import LoggerConfig, start
+torch.distributed.init_process_group("gloo")
+args = SimpleNamespace(save="out", save_interval=None, exit_interval=None)
+log = start(LoggerConfig(), train_iters=100_000, global_batch_size=8, trackers="json",
+            init={"name": "one", "project": "p"})
+log.obey(args)
+saved = []
 
-@pytest.mark.parametrize("loop", [ACCELERATE, TRANSFORMERS, LIGHTNING], ids=["accelerate", "transformers", "lightning"])
+def checkpoint_and_decide_exit(iteration):  # what Megatron-LM's function of this name does with these arguments
+    is_saved = bool(args.save and args.save_interval and iteration % args.save_interval == 0)
+    if is_saved:
+        saved.append(iteration)
+    if args.exit_interval and iteration % args.exit_interval == 0:
+        if args.save and not is_saved:
+            saved.append(iteration)
+        torch.distributed.barrier()
+        return True
+    return False
+
+for iteration in range(1, 100_000):
+    torch.distributed.barrier()
+    ask(iteration)
+    log.training_log({"lm loss": 1.0}, {}, 0.1, None, iteration, None, False, 0, None, None, None)
+    if checkpoint_and_decide_exit(iteration):
+        break
+ended(iteration, *saved)
+log.close()
+log.run.finish()
+"""
+
+
+@pytest.mark.parametrize(
+    "loop", [ACCELERATE, TRANSFORMERS, LIGHTNING, MEGATRON], ids=["accelerate", "transformers", "lightning", "megatron"]
+)
 def test_all_ranks_leave_the_loop_at_the_same_step(loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has saved by then, and the run ends as stopped, with who asked and why."""
     monkeypatch.chdir(tmp_path)

@@ -24,6 +24,10 @@ from ultralytics import YOLO  # noqa: E402
 from ultralytics.utils.nms import TorchNMS  # noqa: E402
 
 from trackers.frameworks.ultralytics import REMEMBERED, TrackersCallback  # noqa: E402
+from trackers.journal.run_directory import RunDirectory  # noqa: E402
+from trackers.journal.status import last_status  # noqa: E402
+from trackers.support import run_requests  # noqa: E402
+from trackers.training import stopping  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("local_runs"), pytest.mark.filterwarnings("ignore")]
 SMALL = {"imgsz": 32, "batch": 4, "workers": 0, "device": "cpu", "verbose": False, "name": "tiny"}
@@ -177,3 +181,17 @@ def test_faults_before_and_in_training(capsys: pytest.CaptureFixture[str]) -> No
         "TrackersCallback.on_fit_epoch_end", "TrackersCallback.on_train_end"
     ]  # fmt: skip
     assert [step for step, _ in points("train/loss")] == [1, 2]
+
+
+def test_asked_training_ends_with_its_epoch_and_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of fifty epochs one is trained and validated; the model is an artifact, and the run ends as stopped."""
+    monkeypatch.setattr(stopping, "READ_S", 0.0)
+    run = trackers.init("json", project="p", name="one")
+    asked = run_requests.new_request(1, stop=True, checkpoint=True, who="alice", by="trackers stop", reason="enough")
+    run_requests.ask(Path(run.path), asked)
+    train(TrackersCallback(), epochs=50)
+    run.finish()
+    assert [step for step, _ in points("metrics/accuracy_top1")] == [1]
+    status = last_status(RunDirectory(run.path))
+    assert (status.name, status.reason) == ("stopped", "by alice (trackers stop): enough")
+    assert [artifact.name for artifact in trackers.load(run.path).artifacts()] == ["checkpoint.pt"]

@@ -8,7 +8,8 @@ The step is the number of finished epochs; names are Ultralytics's (``train/box_
 ``val/cls_loss``, ``lr/pg0``). Its arguments are the configuration, its plots images, and the last validation, of the
 best weights, results (``final/metrics/…``). Each training is a run, unless the script has one open. ``resume=True``
 continues the run of the interrupted training from the epoch where it goes on: the run's id lies in its directory, as
-``trackers_run.json``.
+``trackers_run.json``. A run that is asked to stop ends with its epoch, as by early stopping (``trainer.stop``); one
+that is asked to save has its model then as an artifact.
 
 Ultralytics trains on several GPUs in processes that it gives no callbacks to: there this records nothing.
 """
@@ -29,7 +30,9 @@ from trackers.media import Image
 from trackers.metrics.roles import direction
 from trackers.support import confined
 
-EVENTS = ("on_pretrain_routine_end", "on_train_epoch_end", "on_fit_epoch_end", "on_train_end", "teardown")
+EVENTS = (
+    "on_pretrain_routine_end", "on_train_batch_end", "on_train_epoch_end", "on_fit_epoch_end", "on_train_end", "teardown",
+)  # fmt: skip
 REMEMBERED = "trackers_run.json"
 _REMEMBERED_BYTES = 4096
 
@@ -52,6 +55,7 @@ class TrackersCallback(TracksFits):
         self._shown: dict[str, float] = {}
         self._epoch = 0
         self._active = self._ended = False
+        self._saves = self._stops = False
 
     def add_to(self, model: Any) -> TrackersCallback:
         """Have a model, or a trainer, call this. Adding it twice is adding it once.
@@ -78,7 +82,17 @@ class TrackersCallback(TracksFits):
         config = {name: value for name, value in vars(trainer.args).items() if _is_setting(value)}
         self._handle.begin({**config, **model_sizes(trainer.model), "save_dir": str(trainer.save_dir)}, **named)
         self._active, self._ended, self._epoch, self._shown = True, False, int(trainer.start_epoch), {}
+        self._saves = self._stops = False
         _remember(Path(trainer.save_dir), self._handle.known)
+
+    @guarded
+    def on_train_batch_end(self, trainer: Any) -> None:
+        """A batch is done: what the run is asked for is done at the epoch's end."""
+        if self._active:
+            asked = self._handle.asked()
+            self._saves, self._stops = self._saves or asked.save, self._stops or asked.stop
+            if self._stops:
+                trainer.stop = True
 
     @guarded
     def on_train_epoch_end(self, trainer: Any) -> None:
@@ -102,6 +116,11 @@ class TrackersCallback(TracksFits):
                 self._handle.define(ways, self._epoch, lambda name: ways[name] == "max")
             self._handle.log(metrics, self._epoch)
         self._show(trainer)
+        if self._saves:
+            self._saves = False
+            if not Path(trainer.last).exists():
+                trainer.save_model()
+            self._handle.run.log_artifact(str(trainer.last), name="checkpoint.pt", type="model")
 
     @guarded
     def on_train_end(self, trainer: Any) -> None:

@@ -149,6 +149,8 @@ class MegatronLog:
         self._say_lacking()
         self._measured: dict[str, Any] = {}
         self._counting = False
+        self._obeying: tuple[Any, Any] = (None, None)
+        self._save_interval: tuple[Any, ...] = ()
         self._loop = Loop(
             self._at_once,
             self.say,
@@ -225,6 +227,31 @@ class MegatronLog:
         with self.pause("checkpoint"), self._loop.checkpoint():
             yield
 
+    def obey(self, training: Any, checkpoints: Any = None) -> None:
+        """Have requests to stop and to save (``run.should_stop``) carried out in Megatron's own way, on every rank.
+
+        At the iteration that all ranks agree on, ``exit_interval`` becomes 1: Megatron saves its checkpoint, if it has
+        a place for it, and leaves its loop. To save alone, ``save_interval`` is 1 for that iteration.
+
+        Args:
+            training: what has ``exit_interval``: Megatron-LM's ``get_args()``, Megatron Bridge's ``cfg.train``.
+            checkpoints: what has ``save_interval``: Megatron Bridge's ``cfg.checkpoint``; default the same.
+        """
+        self._obeying = training, training if checkpoints is None else checkpoints
+
+    def _obey(self) -> None:
+        if self._save_interval:  # it was for one iteration
+            self._obeying[1].save_interval, self._save_interval = self._save_interval[0], ()
+        training, checkpoints = self._obeying
+        if training is None:
+            return
+        save, stop = self.run.should_checkpoint, self.run.should_stop
+        if stop:
+            training.exit_interval = 1
+        elif save:
+            self._save_interval = (getattr(checkpoints, "save_interval", None),)
+            checkpoints.save_interval = 1
+
     def _at_once(self, values: dict[str, Any], step: int) -> None:
         """What the loop measured: with the iteration's other values, or, between iterations, by itself."""
         if self._counting:
@@ -274,6 +301,7 @@ class MegatronLog:
             if report_memory_flag:
                 self._report_memory(iteration)
             self._reports.advance()
+            self._obey()
         except Exception as error:
             pass_on(error)
             self.say(f"training_log: {type(error).__name__}: {error}")
