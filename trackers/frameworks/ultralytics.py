@@ -31,7 +31,8 @@ from trackers.metrics.roles import direction
 from trackers.support import confined
 
 EVENTS = (
-    "on_pretrain_routine_end", "on_train_batch_end", "on_train_epoch_end", "on_fit_epoch_end", "on_train_end", "teardown",
+    "on_pretrain_routine_end", "on_train_batch_end", "on_train_epoch_end", "on_fit_epoch_end", "on_train_end",
+    "teardown",
 )  # fmt: skip
 REMEMBERED = "trackers_run.json"
 _REMEMBERED_BYTES = 4096
