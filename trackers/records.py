@@ -420,15 +420,12 @@ def on_axis(record: Record) -> list[Record]:
     """A record as a tracker with one axis gets it: at its ``axis``, if it has one. The step metric itself stays at the
     step: over its own values it would be a diagonal.
 
-    ``axis`` is the place of the step metric that ``define_metric`` gave (:mod:`trackers.metrics.axes`). A rewind to a
-    step takes back what lies above its axis too, but never what still counts: it begins at the higher one of both.
+    ``axis`` is the place of the step metric that ``define_metric`` gave (:mod:`trackers.metrics.axes`). A start that
+    goes back keeps both: what lies at the step counts up to ``from_step``, what lies at an axis up to ``axis``.
     """
     axis = getattr(record, "axis", None)
-    if axis is None:
+    if axis is None or isinstance(record, Start):
         return [record]
-    if isinstance(record, Start):
-        back = record.from_step
-        return [record if back is None else msgspec.structs.replace(record, from_step=max(back, axis))]
     if isinstance(record, Metrics) and record.over:
         own = {name: value for name, value in record.values.items() if name in record.over}
         others = {name: value for name, value in record.values.items() if name not in record.over}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import re
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ POINT = collections.namedtuple("POINT", "x y")
         (POINT(1, "x"), [1, "x"]),
         (1 + 2j, "1+2j"),
     ],
-    ids=str,
+    ids=lambda one: re.sub(r" at 0x\w+", "", str(one)),
 )
 def test_value_is_written_as_wandbs_client_writes_it(value: Any, written: Any) -> None:
     """Without an address, and whole; but a long range isn't listed."""

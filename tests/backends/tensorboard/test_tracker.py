@@ -41,6 +41,7 @@ from trackers.records import (
     Start,
     Summary,
     Text,
+    on_axis,
 )
 from trackers.tracker import RunInfo, State, Status
 
@@ -237,6 +238,53 @@ def test_rewind_purges_what_was_superseded(tmp_path: Path) -> None:
     run.deliver(stream([*first, *second]))
     points = [(s, v) for s, v, _ in scalars(tmp_path / "run/tensorboard/baseline")["a"]]
     assert points == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (5, 50), (6, 60)]
+
+
+STRETCHES = st.lists(st.tuples(st.integers(0, 8), st.integers(1, 5), st.integers(1, 900)), min_size=1, max_size=4)
+"""Attempts: the step that it goes back to, if it is there, how many follow, and how far its axis moves at each."""
+
+
+@settings(max_examples=40, deadline=None)
+@given(stretches=STRETCHES, cut=st.integers(1, 40))
+def test_rewind_leaves_what_counts_on_each_axis(
+    stretches: list[tuple[int, int, int]], cut: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Metrics at the step and metrics over a step metric, which is ahead of it or behind, however often training goes
+    back, and though a delivery was killed before it committed."""
+    records: list[Record] = [Start(time=T0)]
+    valid: list[tuple[int, int, float]] = []  # step, axis, value
+    for attempt, (back, count, stride) in enumerate(stretches, 1):
+        last = min(back, valid[-1][0] if valid else -1)
+        valid = [point for point in valid if point[0] <= last]
+        axis = valid[-1][1] if valid else None
+        if attempt > 1:
+            records.append(Start(time=T0 + len(records), attempt=attempt, from_step=last, axis=axis))
+        for step in range(last + 1, last + 1 + count):
+            axis, value = (axis or 0) + stride, float(len(records))
+            own = {"over": value, "tokens": axis}
+            records += [
+                Metrics(step=step, time=T0 + len(records), values=own, axis=axis, over=("tokens",)),
+                Metrics(step=step, time=T0 + len(records), values={"plain": value}),
+            ]
+            valid.append((step, axis, value))
+    place = tmp_path_factory.mktemp("axes")
+    numbered = list(stream(records))
+    parts = [part for record in numbered for part in on_axis(record)]
+    run = driver(place)
+    run.open()
+    run.write([part for part in parts if part.seq <= cut])
+    run.write(parts, commit=False)
+    again = driver(place)
+    again.state, again.cursor = run.state, run.cursor
+    again.deliver(parts)
+    found = {
+        name: [point[:2] for point in points] for name, points in scalars(place / "run/tensorboard/baseline").items()
+    }
+    assert found == {
+        "over": [(axis, value) for _, axis, value in valid],
+        "tokens": [(step, axis) for step, axis, _ in valid],
+        "plain": [(step, value) for step, _, value in valid],
+    }
 
 
 def test_results_and_config_make_one_row_of_hparams(tmp_path: Path) -> None:

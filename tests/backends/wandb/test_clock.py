@@ -183,7 +183,7 @@ def test_clocks_and_steps_are_trainings_whenever_it_is_delivered(
     logged = [row for row in found.rows if "loss" in row]
     assert [(row["_step"], row["global_step"]) for row in logged] == [(step, step) for step in range(len(rows))]
     assert [(row["_timestamp"], row["_runtime"]) for row in logged] == close_to(rows)
-    # Samples ride in training's rows; only those behind the last one have some of their own, and none of the system tab.
+    # Samples ride in training's rows; those behind the last one have rows, and those of the system tab none.
     names = {"_step", "_timestamp", "_runtime", "global_step", "loss", "input/queue"}
     assert {name for row in found.rows for name in row} == names
     assert [row["_step"] for row in found.rows] == list(range(len(found.rows)))

@@ -318,12 +318,14 @@ class MlflowTracker(MlflowPrecheck):
         """MLflow forgets no point of a metric. Say which are superseded: those above the step and before the time."""
         if record.from_step is None:
             return
-        rewound = json.dumps({"from_step": record.from_step, "timestamp": milliseconds(record.time)})
+        # One step for metrics of any axis: nothing that counts is said to be superseded.
+        last = max(record.from_step, record.axis or 0)
+        rewound = json.dumps({"from_step": last, "timestamp": milliseconds(record.time)})
         self._requests.tag(f"trackers.rewind.{record.attempt}", rewound)
         _logger.warning(
             "MLflow can't forget points: what was logged above step %d stays beside what comes now; "
             "the tag trackers.rewind.%d says which were superseded",
-            record.from_step,
+            last,
             record.attempt,
         )
 

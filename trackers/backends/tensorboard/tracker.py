@@ -14,11 +14,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import glob
+import itertools
+import math
 import mmap
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,8 @@ SUFFIX = ".trackers"
 """End of the names of our event files, so that a foreign one in the same directory is left alone."""
 
 STEP_MAX = 2**63 - 1
+AGAIN_BYTES = 8 * 1024 * 1024
+"""So much is held in memory of what is written again where training goes back."""
 
 ABOUT = "trackers/run"
 """The tag of what isn't training's: configuration, environment, status and so on, each under a heading."""
@@ -76,8 +80,9 @@ class TensorBoardState(msgspec.Struct):
 
     files: names and committed lengths, oldest first. seq: highest record taken. step: of the last record.
     top: the highest step. rewound: the newest attempt whose rewind was written. attempt: the newest with a START.
-    ended: the status in the tail. folder: where the files lie, below the directory that all runs of the project share,
-    or the run's own. about: name, group, tags and notes, as they were changed last.
+    ended: the status in the tail. over: tags whose points lie at a step metric instead of the step. folder: where the
+    files lie, below the directory that all runs of the project share, or the run's own. about: name, group, tags and
+    notes, as they were changed last.
     """
 
     files: dict[str, int] = {}
@@ -91,6 +96,7 @@ class TensorBoardState(msgspec.Struct):
     rewound: int = 0
     attempt: int = 0
     ended: str = ""
+    over: set[str] = set()
     config: dict[str, Any] = {}
     summary: dict[str, Any] = {}
 
@@ -183,9 +189,47 @@ class TensorboardTracker(TensorboardPrecheck):
             event = self._write_record(record, draft)
             if event is not None:
                 data += self._frame(event.SerializeToString())
+            if event is not None and event.HasField("session_log") and draft.over and record.from_step is not None:
+                file.append(bytes(data))
+                data.clear()
+                self._write_again(file, draft.over, (record.from_step, record.axis or record.from_step))
             draft.seq = max(draft.seq, record.seq)
         file.append(bytes(data))
         self._commit(draft)
+
+    def _write_again(self, file: OwnedFile, over: set[str], last: tuple[int, int]) -> None:
+        """Write once more what still counts of that which a session's START makes TensorBoard forget: it goes by the
+        step alone, and of metrics over a step metric other points count than of those at the step.
+
+        Args:
+            over: tags whose points lie at a step metric. last: the last step that counts, of others and of these.
+        """
+        marks = [(at, event.step) for at, event in enumerate(self._events()) if event.HasField("session_log")]
+        *earlier, (end, begin) = marks
+        data = bytearray()
+        for at, event in enumerate(itertools.islice(self._events(), end)):
+            if not begin <= event.step < min((step for place, step in earlier if place > at), default=math.inf):
+                continue
+            kept = [value for value in event.summary.value if event.step <= last[value.tag in over]]
+            if kept:
+                again = self._event(wall_time=event.wall_time, step=event.step)
+                again.summary.value.extend(kept)
+                data += self._frame(again.SerializeToString())
+            if len(data) >= AGAIN_BYTES:
+                file.append(bytes(data))
+                data.clear()
+        file.append(bytes(data))
+
+    def _events(self) -> Iterator[Any]:
+        """The run's events, as far as they are written; a damaged one is the last (:meth:`verify` finds it)."""
+        for name in self._committed.files:
+            with (
+                contextlib.suppress(ValueError),
+                confined.open_file(self._directory / name, root=self._root) as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+            ):
+                for data in unframe(content):
+                    yield self._event.FromString(data)
 
     def verify(self) -> Verified:
         """Read the event files back against their own checksums; see :class:`trackers.tracker.Tracker`."""
@@ -282,9 +326,10 @@ class TensorboardTracker(TensorboardPrecheck):
         if record.step is not None:
             draft.step = min(record.step, STEP_MAX)
             draft.top = max(draft.top, draft.step)
-        event = self._event(wall_time=record.time, step=draft.step)
+        event, axis = self._event(wall_time=record.time, step=draft.step), getattr(record, "axis", None)
         if isinstance(record, Metrics):
             self._scalars(event.summary, record, draft)
+            axis = None if record.values.keys() <= set(record.over) else record.axis
         elif isinstance(record, Summary):
             draft.summary = take_results(dict(draft.summary), record, final_name)
         elif isinstance(record, Config):
@@ -309,6 +354,8 @@ class TensorboardTracker(TensorboardPrecheck):
         elif isinstance(record, Environment):
             draft.environment = merge(copy.deepcopy(draft.environment), record.values)
             self._add_about(event.summary, environment=record.values)
+        if axis is not None:
+            draft.over = draft.over | {value.tag for value in event.summary.value}
         return event if event.summary.value else None
 
     def _session_start(self, record: Start, draft: TensorBoardState) -> Any:
@@ -323,8 +370,9 @@ class TensorboardTracker(TensorboardPrecheck):
         draft.attempt = max(draft.attempt, record.attempt)
         if record.from_step is not None and rewinds:
             draft.rewound = record.attempt
-            step = min(step, record.from_step + 1)
-            draft.step, draft.top = min(draft.step, step - 1), step - 1
+            axis = record.from_step if record.axis is None or not draft.over else record.axis
+            step = min(step, record.from_step + 1, axis + 1)
+            draft.step, draft.top = min(draft.step, record.from_step), min(draft.top, max(record.from_step, axis))
         event = self._event(wall_time=record.time, step=step)
         event.session_log.status = self._session_log.START
         return event
