@@ -260,7 +260,7 @@ def test_rewind_leaves_what_counts_on_each_axis(
         if attempt > 1:
             records.append(Start(time=T0 + len(records), attempt=attempt, from_step=last, axis=axis))
         for step in range(last + 1, last + 1 + count):
-            axis, value = (axis or 0) + stride, float(len(records))
+            axis, value = 0 if axis is None else axis + stride, float(len(records))
             own = {"over": value, "tokens": axis}
             records += [
                 Metrics(step=step, time=T0 + len(records), values=own, axis=axis, over=("tokens",)),

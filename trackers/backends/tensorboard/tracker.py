@@ -189,10 +189,11 @@ class TensorboardTracker(TensorboardPrecheck):
             event = self._write_record(record, draft)
             if event is not None:
                 data += self._frame(event.SerializeToString())
-            if event is not None and event.HasField("session_log") and draft.over and record.from_step is not None:
+            if isinstance(record, Start) and record.from_step is not None and event is not None and draft.over:
                 file.append(bytes(data))
                 data.clear()
-                self._write_again(file, draft.over, (record.from_step, record.axis or record.from_step))
+                axis = record.from_step if record.axis is None else record.axis
+                self._write_again(file, draft.over, (record.from_step, axis))
             draft.seq = max(draft.seq, record.seq)
         file.append(bytes(data))
         self._commit(draft)
