@@ -66,7 +66,7 @@ SUFFIX = ".trackers"
 
 STEP_MAX = 2**63 - 1
 AGAIN_BYTES = 8 * 1024 * 1024
-"""So much is held in memory of what is written again where training goes back."""
+"""Maximum number of bytes held in memory of what is written again where training goes back."""
 
 ABOUT = "trackers/run"
 """The tag of what isn't training's: configuration, environment, status and so on, each under a heading."""
