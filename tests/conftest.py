@@ -470,8 +470,16 @@ def _names_written_marks(expression: str) -> bool:
     return bool(words) and words <= {"slow", "soak"}
 
 
-def pytest_collection_finish() -> None:
-    """Thousands of tests needn't be looked through by each garbage collection to come."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Thousands of tests needn't be looked through by each garbage collection to come.
+
+    Where none of those that failed is there, `--last-failed` would run all, one after the other, for hours.
+    """
+    if session.config.getoption("lf", False):
+        failed: dict[str, bool] = session.config.cache.get("cache/lastfailed", {}) if session.config.cache else {}
+        there = {part for item in session.items for part in (item.nodeid, item.nodeid.partition("::")[0])}
+        if failed and there.isdisjoint(failed):
+            pytest.exit(f"none of what failed is there: {', '.join(sorted(failed)[:5])}", returncode=1)
     gc.collect()
     gc.freeze()
 

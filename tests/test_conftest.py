@@ -120,6 +120,19 @@ def test_steady(): pass
 
 
 @pytest.mark.slow
+def test_failure_of_a_test_that_is_there_no_more_runs_no_others(tmp_path: Path) -> None:
+    """One whose name has an address in it, for example: the second run names it and ends."""
+    home = tmp_path / "inner"
+    body = "import os, pytest\n@pytest.mark.parametrize('n', [os.getpid()])\ndef test_one(n): assert 0\n"
+    body += "def test_two(): pass\n"
+    assert run_pytest(home, body, "-p", "cacheprovider").returncode == 1
+    second = again(home, "--last-failed", "-p", "cacheprovider")
+    assert second.returncode == 1
+    assert "none of what failed is there: test_inner.py::test_one[" in second.stdout + second.stderr
+    assert "passed" not in second.stdout
+
+
+@pytest.mark.slow
 def test_test_that_waits_for_ever_fails_alone(tmp_path: Path) -> None:
     """One that waits on as it cleans up is interrupted again; where nothing interrupts, its process is ended with all
     that it started, the place is printed, and the other tests run, those of its own file, too, each once.
