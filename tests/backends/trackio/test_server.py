@@ -134,9 +134,9 @@ def test_server_that_goes_away_is_unavailable(
 
 
 def test_what_training_printed_is_a_file_at_the_server(info: RunInfo, tmp_path: Path) -> None:
-    """Among the project's media, in a folder of the run's id."""
+    """Among the project's media, in a folder of the run's name and id."""
     rows = [Metrics(step=1, time=T0, values={"a": 1.0}), Console(time=T0, lines=["one", "two"])]
     Driver(TrackioTracker, info).deliver(stream(rows))
     (path,) = (tmp_path / "trackio-server").rglob("console.log")
     assert path.read_text() == "one\ntwo\n"
-    assert path.parent.name == info.id
+    assert path.parent.name == f"{info.name}-{info.id}"
