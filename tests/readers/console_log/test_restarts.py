@@ -169,6 +169,60 @@ def test_row_of_a_process_that_took_anothers_place_is_said() -> None:
     assert read(line.format(4711, 0.25) + line.format(5711, 0.25))[1] == ""
 
 
+def losses(text: str) -> list[tuple[int | None, str, float]]:
+    """Losses with their steps, of the attempts that count."""
+    found: dict[int | None, list[tuple[int | None, str, float]]] = {}
+    for record in read(text)[0]:
+        if isinstance(record, Start) and record.from_step is not None:
+            found = {step: kept for step, kept in found.items() if (step or 0) <= record.from_step}
+        elif isinstance(record, Metrics):
+            named = [(record.step, name, value) for name, value in record.values.items() if name.endswith("loss")]
+            found.setdefault(record.step, []).extend(named)
+    return [one for kept in found.values() for one in kept]
+
+
+@pytest.mark.parametrize("stamps", [("", ""), ("2026-05-01 10:00:00 ", "2026-05-01 10:00:05 ")], ids=["none", "stamps"])
+@pytest.mark.parametrize("took", [1000, 1003])
+def test_validation_behind_its_steps_row_is_read(stamps: tuple[str, str], took: int) -> None:
+    """Of a program that prints both with how long training has run: a second line of the step that says more."""
+    text = (
+        f"{stamps[0]}step:10/20 train_time:1000ms step_avg:100.00ms\n"
+        f"{stamps[1]}step:10/20 val_loss:5.0000 train_time:{took}ms step_avg:100.00ms\n"
+        "step:11/20 train_time:1100ms step_avg:100.00ms\n"
+    )
+    rows = [record for record in read(text)[0] if isinstance(record, Metrics)]
+    assert [(row.step, row.values) for row in rows] == [
+        (10, {"train_time_ms": 1000, "step_avg_ms": 100, "val_loss": 5}),
+        (11, {"train_time_ms": 1100, "step_avg_ms": 100}),
+    ]
+
+
+def test_line_of_a_step_that_says_the_same_and_more_is_added() -> None:
+    """In any form whose fields follow each other."""
+    row = "step:3 - actor/pg_loss:0.3 - actor/lr:1e-06 - timing_s/step:10.0"
+    text = f"{row}\n{row} - val-core/x/acc/mean@1:0.5\n{row.replace(':3 ', ':4 ')}\n"
+    (first, second) = [record for record in read(text)[0] if isinstance(record, Metrics)]
+    assert (first.step, first.values["val-core/x/acc/mean@1"], second.step) == (3, 0.5, 4)
+
+
+def test_fit_of_one_epoch_in_a_loop_keeps_each() -> None:
+    """The same last batch behind another first epoch is no bar that is drawn again."""
+    text = "".join(f"Epoch 1/1\n4/4 {'━' * 20} 2s 100ms/step - loss: {loss}.0000\n" for loss in (3, 2, 1))
+    assert losses(text) == [(4, "train_loss", 3.0), (4, "train_loss", 2.0), (4, "train_loss", 1.0)]
+    assert "the values of both are kept" in read(text)[1]
+
+
+@pytest.mark.parametrize(("back", "steps"), [(3.0, [1, 2, 3, 4]), (2.0, [1, 2, 3]), (1.0, [1, 2])])
+def test_rows_that_are_counted_go_on_behind_their_epochs(back: float, steps: list[int]) -> None:
+    """Behind a line that says that a checkpoint was loaded: those that still count stay."""
+    rows = [f"{{'loss': {9 - k}.0, 'learning_rate': 5e-05, 'epoch': {k}.0}}\n" for k in (1, 2)]
+    again = [f"{{'loss': {k}.5, 'learning_rate': 5e-05, 'epoch': {back + k}}}\n" for k in (0, 1)]
+    found = losses("".join([*rows, "  Continuing training from global step 20\n", *again]))
+    assert [step for step, *_ in found] == steps
+    assert [value for *_, value in found[-2:]] == [0.5, 1.5]
+    assert [value for *_, value in found[:-2]] == [8.0, 7.0][: len(found) - 2]
+
+
 def test_bar_of_an_evaluation_counts_at_its_end() -> None:
     """Keras' `evaluate` draws such bars: what they say on the way are no values of their own; two of them are two."""
     bar = "{0}/{1} ━━━━━━━━━━━━━━━━━━━━ 0s 10ms/step - loss: {2:.4f}"

@@ -137,6 +137,8 @@ class LogStream:
         self._clocked = 0  # step of training that the clock stands at
         self._pace_s = 0.0  # of a step, by the times of the last rows
         self._evidence = False  # since the last row of training a line said that training begins
+        self._fits = 0
+        self._counted: list[tuple[float, int]] = []
         self._begins = 0  # how often such lines came behind rows of training
         self._resumed: int | None = None  # the step that the last of them says
         self._ahead: list[LogRow] = []  # evaluations behind such a line: they are of the attempt that begins
@@ -260,7 +262,11 @@ class LogStream:
             self._bar_length, row.elapsed = length, self._spent[length]
         elif row_after is not None and row_after.step == step:
             self._bar_length, row.elapsed = row_after.total, row_after.elapsed
+        if self._evidence and epoch is not None:  # rows that are only counted go on behind the epochs before theirs
+            last = max((count for known, count in self._counted if known < epoch), default=0)
         row.step = step if step is not None else last + (row.kind == TRAIN and not row.form.ends)
+        if epoch is not None and step is None and len(self._counted) < ROWS_PAIRED:
+            self._counted.append((float(epoch), row.step))
         if epoch is not None and len(self.paired) < ROWS_PAIRED:
             at_end = {of: of for of in bars} if row.form.ends else bars
             self.paired.append(Paired(float(epoch), at_end, None if row.form.ends else behind))
@@ -339,7 +345,7 @@ class LogStream:
             began = self._begin_attempt(row, newest)
         self._copies.put(key, (row.tail, row.time))
         self._newest[series] = row
-        self._evidence = False
+        self._evidence, self._fits = False, self.lines.fits
         if not row.form.bar:  # a bar is drawn once more at the end
             self._ended = ""
         self._latest = row.time if row.time is not None else self._latest
@@ -363,6 +369,8 @@ class LogStream:
             if beside and not row.form.bar and not row.program.rounded:
                 self._complete(row)
                 return COPY
+            if newest and row.form.bar and self.lines.fits != self._fits:
+                return ANEW
             if newest and row.form.bar and seen.before is not None:
                 self._replace(row)
                 return COPY
@@ -424,15 +432,21 @@ class LogStream:
         return bool(pairs) and all(later < earlier for earlier, later in pairs)
 
     def _join(self, row: LogRow, before: LogRow | None) -> bool:
-        """Add a line to the row of its step where it has other values than that: each has some that the other lacks.
+        """Add a line to the row of its step where it has other values than that: each has some that the other lacks, or
+        it says the same and more.
 
-        What the row has already, and otherwise, stays the line's own.
+        What the row has already, and otherwise, stays the line's own; how long training has run by then is left out.
         """
         if before is None or before.cut or row.form.bar or row.program.rounded:
             return False
         self.lines.fill(row)
+        if row.program.trained_ms in before.values and row.values.keys() - before.values.keys():
+            clocks = (row.program.trained_ms, "step_avg_ms")
+            row.values = {name: value for name, value in row.values.items() if name not in clocks}
         fresh = {name: value for name, value in row.values.items() if name not in before.values}
-        if not fresh or row.bad or not before.values.keys() - row.values.keys():
+        common = row.values.keys() & before.values.keys()
+        more = bool(before.values.keys() - row.values.keys())
+        if not fresh or row.bad or not (more or all(_same(row.values[name], before.values[name]) for name in common)):
             return False
         at_hand = before is self._pending
         row.values = {name: value for name, value in row.values.items()

@@ -146,6 +146,7 @@ class LineReader:
         self.releases: dict[str, str] = {}
         self.maybe: dict[Program, LookAlike] = {}
         self.epoch: int | None = None
+        self.fits = 0  # how often epochs began anew
         self.epochs: int | None = None
         self.bars: dict[int, int] = {}
         self.spent: dict[int, float] = {}
@@ -425,7 +426,8 @@ class LineReader:
     ) -> Sequence[LogRow]:
         """Take note of a line that has no values."""
         if form.kind == EPOCH:
-            self.epoch, epochs = _int(groups.get("epoch")), _int(groups.get("epochs"))
+            before, self.epoch, epochs = self.epoch, _int(groups.get("epoch")), _int(groups.get("epochs"))
+            self.fits += before is not None and self.epoch is not None and self.epoch <= before
             self._open = True
             self.epochs = epochs if epochs is not None else self.epochs
         elif form.kind == HEADER:
