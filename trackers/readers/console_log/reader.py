@@ -262,15 +262,21 @@ class LogStream:
             self._bar_length, row.elapsed = length, self._spent[length]
         elif row_after is not None and row_after.step == step:
             self._bar_length, row.elapsed = row_after.total, row_after.elapsed
-        if self._evidence and epoch is not None:  # rows that are only counted go on behind the epochs before theirs
-            last = max((count for known, count in self._counted if known < epoch), default=0)
-        row.step = step if step is not None else last + (row.kind == TRAIN and not row.form.ends)
-        if epoch is not None and step is None and len(self._counted) < ROWS_PAIRED:
-            self._counted.append((float(epoch), row.step))
+        row.step = step if step is not None else self._count(epoch) + (row.kind == TRAIN and not row.form.ends)
         if epoch is not None and len(self.paired) < ROWS_PAIRED:
             at_end = {of: of for of in bars} if row.form.ends else bars
             self.paired.append(Paired(float(epoch), at_end, None if row.form.ends else behind))
         yield from self._take(row, row.line)
+
+    def _count(self, epoch: float | None) -> int:
+        """How many rows that are only counted came before; behind a checkpoint that was loaded, those of epochs before."""
+        if not self._evidence:
+            count = self._last_step()
+        else:
+            count = 0 if epoch is None else max((n for known, n in self._counted if known < epoch), default=0)
+        if epoch is not None and len(self._counted) < ROWS_PAIRED:
+            self._counted.append((float(epoch), count + 1))
+        return count
 
     def _last_step(self) -> int:
         """The step of the row that was read last."""
@@ -369,17 +375,21 @@ class LogStream:
             if beside and not row.form.bar and not row.program.rounded:
                 self._complete(row)
                 return COPY
-            if newest and row.form.bar and self.lines.fits != self._fits:
-                return ANEW
             if newest and row.form.bar and seen.before is not None:
-                self._replace(row)
-                return COPY
+                return self._redrawn(row)
         if self._is_anew(row, seen):
             return ANEW
         if newest and row.program.rounded:
             return MORE
         self._complete(row)
         self._note_other(row, seen.before)
+        return COPY
+
+    def _redrawn(self, row: LogRow) -> str:
+        """What a bar is whose step was read before: drawn once more, or ANEW behind another first epoch."""
+        if self.lines.fits != self._fits:
+            return ANEW
+        self._replace(row)
         return COPY
 
     def _is_anew(self, row: LogRow, seen: _Seen) -> bool:
