@@ -269,7 +269,7 @@ class LogStream:
         yield from self._take(row, row.line)
 
     def _count(self, epoch: float | None) -> int:
-        """How many rows that are only counted came before; behind a checkpoint that was loaded, those of epochs before."""
+        """How many rows that are only counted came before; behind a loaded checkpoint, those of epochs before."""
         if not self._evidence:
             count = self._last_step()
         else:
