@@ -81,6 +81,13 @@ FOUND: list[list[tuple[str, Any, Any]]] = [
         ("define", "loss", ("copy", True)),
     ],
     [
+        ("set", {"val/acc": 5.0}, 0),
+        ("define", "*", ("max", False)),
+        ("log", {"val/loss": 7.0, "val/acc": -2.0}, 2),
+        ("back", {}, 4),
+        ("keep", {"val/acc": -1.0}, 0),
+    ],
+    [
         ("show", "best", 1),
         ("set", {"loss": 5.0}, 0),
         ("show", "val/loss", 2),

@@ -107,8 +107,10 @@ def begin() -> Any:
 
 
 def relay(run: Any) -> Any:
-    """What its client knows of its relay."""
-    return run._recorder.relay._process
+    """What its client knows of its relay, once that has said its pid."""
+    process = run._recorder.relay._process
+    until(lambda: process.poll() is not None or process.pid)
+    return process
 
 
 def is_delivered(run: Any, names: tuple[str, ...] = NAMES) -> bool:

@@ -261,7 +261,10 @@ class SummaryResults:
             self._count_anew(_counted(record.so_far))
         if record.removed and record.seq > self._aggregates.seq:
             self._remove(record)
+        by_hand = set(self._by_hand)
         self.set(record.seq, values)
+        if record.derived:  # what counts again had been set before its metric's definition
+            self._by_hand -= {name for name in values if name not in by_hand and self._asked(name)[1]}
 
     def set(self, seq: int, values: Mapping[str, Any]) -> None:
         """Take results that were set: each counts until its metric's next value. Refused ones are left out."""
