@@ -567,6 +567,16 @@ def test_random_runs_round_trip(
         count += 1
         place = tmp_path / str(count)
         end = Finish(time=T0 + 100, status="finished", exit_code=0)
+        # A second value of a name at a step has a row of its own, behind the others.
+        seen: set[tuple[int, str]] = set()
+        rows = [
+            (
+                step,
+                {name: value for name, value in row.items() if (step, name) not in seen and not seen.add((step, name))},
+            )
+            for step, row in rows
+        ]  # type: ignore[func-returns-value]
+        rows = [(step, row) for step, row in rows if row]
         # What comes to one step, one after the other, is one row of W&B's, with one time.
         groups = [list(group) for _, group in itertools.groupby(rows, key=lambda row: row[0])]
         metrics = [Metrics(step=step, time=T0 + n / 4, values=row)
