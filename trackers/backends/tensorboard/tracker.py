@@ -206,6 +206,8 @@ class TensorboardTracker(TensorboardPrecheck):
             over: tags whose points lie at a step metric. last: the last step that counts, of others and of these.
         """
         marks = [(at, event.step) for at, event in enumerate(self._events()) if event.HasField("session_log")]
+        if not marks:  # its file is damaged
+            return
         *earlier, (end, begin) = marks
         data = bytearray()
         for at, event in enumerate(itertools.islice(self._events(), end)):
@@ -355,8 +357,8 @@ class TensorboardTracker(TensorboardPrecheck):
         elif isinstance(record, Environment):
             draft.environment = merge(copy.deepcopy(draft.environment), record.values)
             self._add_about(event.summary, environment=record.values)
-        if axis is not None:
-            draft.over = draft.over | {value.tag for value in event.summary.value}
+        if axis is not None and not (tags := {value.tag for value in event.summary.value}) <= draft.over:
+            draft.over = draft.over | tags
         return event if event.summary.value else None
 
     def _session_start(self, record: Start, draft: TensorBoardState) -> Any:
