@@ -463,7 +463,7 @@ LAYOUTS: dict[str, Layout] = {
         {"memory/reserved_gib": "0.2f", "train/box_loss": ".4f", "train/cls_loss": ".4f", "Instances": "d",
          "Size": "d"},
         fixed=lambda step, total: {"epoch": step},
-        resumed="Resuming training x.pt from epoch {} to 900 total epochs",
+        resumed="Resuming training x.pt from epoch {1} to 900 total epochs",
         evaluation=Evaluation(
             lambda step, total, stamp, texts: ["                 Class     Images  Instances      Box(P          R "
                                                "     mAP50  mAP50-95): 100% ━━━━ 4/4",
@@ -576,7 +576,7 @@ def training(name: str, seed: int, plain: bool = False) -> Training:
             step = min(step, trained[-1])
             time += 120
             made.restarts.append(len(made.rows))
-            made.lines.append([layout.resumed.format(step - 1)])
+            made.lines.append([layout.resumed.format(step - 1, step)])
             if layout.evaluation is not None and layout.evaluation.resumed:
                 may_evaluate(0.5, step if layout.ahead else step - 1)
         if layout.heading and layout.epoch(step) != epoch:

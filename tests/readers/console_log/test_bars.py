@@ -9,6 +9,7 @@ import pytest
 
 from tests.readers.console_log.test_programs import read, rows
 from trackers.readers.console_log.bars import Paired, bar_steps
+from trackers.records import Metrics
 
 
 def bar(step: int, total: int) -> str:
@@ -87,3 +88,35 @@ def test_significant_digits_of_epochs_are_enough() -> None:
     found = bar_steps(said)
     assert (found.behind, found.length) == (False, 7000)
     assert found.per_epoch == pytest.approx(7000 / 3, rel=1e-4)
+
+
+def trained(first: int, of: int, each: int, done: bool = True) -> str:
+    """A training with a row at each step, of which each takes so many seconds by its bar."""
+    rows = [f" 0%|  | 0/{of} [00:00<?, ?it/s]\n"]
+    for step in range(first, of + 1):
+        rows.append(f" 50%|# | {step}/{of} [00:{(step - first + 1) * each:02d}<00:05,  1.33it/s]\n")
+        rows.append(f"{{'loss': {step}.5, 'grad_norm': 1.5, 'num_tokens': {step}.0, 'epoch': {step / of}}}\n")
+    rows.append(rows[-2] + f"{{'train_runtime': 9.5, 'train_loss': 2.5, 'epoch': 1.0}}\n{rows[-2]}" if done else "")
+    return "".join(rows)
+
+
+@pytest.mark.parametrize("each", [1, 2, 5])
+@pytest.mark.parametrize("of", [2, 4, 6, 9])
+def test_second_training_of_a_log_has_steps_and_times_of_its_own(of: int, each: int) -> None:
+    """Behind one that was done, whatever its length: the values of both are kept, and the clock goes on."""
+    records, note = read(trained(1, 4, 2) + trained(1, of, each))
+    found = [(row.step, row.time - 1e9) for row in records if isinstance(row, Metrics) and "loss" in row.values]
+    assert found == [*((k, 2.0 * k) for k in range(1, 5)), *((k, 8.0 + each * k) for k in range(1, of + 1))]
+    assert note.startswith("the step falls from 4 to 1")
+
+
+@pytest.mark.parametrize("each", [1, 2, 5])
+@pytest.mark.parametrize("loaded", [1, 2, 3, 4])
+def test_clock_goes_on_behind_a_checkpoint(loaded: int, each: int) -> None:
+    """By what the bar says that began anew."""
+    text = trained(1, 4, 2, done=False) + f"  Continuing training from global step {loaded}\n"
+    records, _ = read(text + trained(loaded + 1, 8, each))
+    found = [(row.step, row.time - 1e9) for row in records if isinstance(row, Metrics) and "loss" in row.values]
+    behind = [(k, 8.0 + each * (k - loaded)) for k in range(loaded + 1, 9)]
+    assert [point for point in found if point[0] > loaded] == behind
+    assert found[:loaded] == [(k, 2.0 * k) for k in range(1, loaded + 1)]

@@ -7,7 +7,7 @@ import gzip
 import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -110,8 +110,6 @@ def test_training_that_goes_on_on_other_ranks_is_a_restart(loaded: int, clocks: 
     records, _ = read(text)
     begun = [(record.from_step, record.world_size) for record in records if isinstance(record, Start)]
     points = [(record.step, record.values["train_loss"]) for record in records if isinstance(record, Metrics)]
-    if loaded == 3 and not clocks[0]:  # the step that comes again may be another rank's of the same training
-        return
     assert begun == [(None, 4), (loaded, 8)]
     assert points == [(step, 4.0 if step <= loaded else 8.0) for step in range(1, 7)]
 
@@ -167,6 +165,49 @@ def test_row_of_a_process_that_took_anothers_place_is_said() -> None:
     assert note.startswith("1 lines say other values of a step")
     assert "at line 2" in note
     assert read(line.format(4711, 0.25) + line.format(5711, 0.25))[1] == ""
+
+
+@pytest.mark.parametrize("loaded", [0, 1, 2, 3])
+@pytest.mark.parametrize("again", ["9.0", "3.5"])
+def test_verl_that_goes_on_in_another_process_replaces_what_it_trains_again(loaded: int, again: str) -> None:
+    """Its very last step, too: one process writes the rows, so that another isn't a rank of the same training."""
+    line = "(TaskRunner pid={}) step:{} - actor/lr:1e-06 - critic/score/mean:{}\n"
+    text = "".join(line.format(4711, step, step + 0.5) for step in (1, 2, 3))
+    text += f"(TaskRunner pid=5711) Setting global step to {loaded}\n"
+    for later in ((), (loaded + 2, loaded + 3)):
+        steps = (loaded + 1, *later)
+        records, note = read(text + "".join(line.format(5711, step, again) for step in steps))
+        found = {step: values["critic/score/mean"] for step, values in rows(records).items()}
+        assert found == {**{step: step + 0.5 for step in range(1, loaded + 1)}, **dict.fromkeys(steps, float(again))}
+        assert [row.from_step for row in records if isinstance(row, Start)] == [None, loaded]
+        assert note == (f"training went back from step 3 to {loaded + 1} at line 5" if loaded < 3 else "")
+
+
+RESTORED = (
+    "Restoring model state from checkpoint...\n",
+    "Restoring optimizer state from checkpoint...\n",
+    "Loaded checkpoint './last.pth.tar' (epoch {})\n",
+)
+
+
+@pytest.mark.parametrize("lines", [RESTORED, RESTORED[2:], RESTORED[:1]], ids=["all", "loaded", "restoring"])
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+def test_timm_that_goes_on_behind_an_epoch_says_so(epoch: int, lines: Sequence[str]) -> None:
+    """What came behind the checkpoint's epoch gives way; where nothing did, training is said to begin anew."""
+    row = (
+        "Train: {} [{:4d}/100 ( 50%)]  Loss: {}.5 (6.62)  Time: 0.512s,  500.12/s  (0.520s,  492.31/s)  LR: 1.000e-04  "
+        "Data: 0.010 (0.012)\n"
+    )
+    first = "".join(row.format(number, batch, 1) for number in (0, 1, 2) for batch in (0, 99))
+    behind = "".join(row.format(epoch + 1, batch, 2) for batch in (0, 99))
+    records, note = read(first + "".join(lines).format(epoch) + behind)
+    found = {step: values["train_loss"] for step, values in rows(records).items()}
+    kept = [number * 100 + batch for number in range(epoch + 1) for batch in (0, 99)]
+    assert found == {**dict.fromkeys(kept, 1.5), epoch * 100 + 100: 2.5, epoch * 100 + 199: 2.5}
+    begun = [record.from_step for record in records if isinstance(record, Start)]
+    assert begun == [None, epoch * 100 + 99] or (epoch == 2 and begun == [None] and lines == RESTORED[:1])
+    due = f"training went back from step 299 to {epoch * 100 + 100} at line {7 + len(lines)}"
+    assert note == ("" if epoch == 2 else due)
 
 
 def losses(text: str) -> list[tuple[int | None, str, float]]:

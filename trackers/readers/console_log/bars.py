@@ -56,14 +56,14 @@ class BarSteps:
         Args:
             before, behind: the bars beside the row, as :class:`Paired` has them. last: the step of the row before it.
         """
-        said = [before[length] for length in sorted(before, key=lambda length: (length != self.length, -length))
-                if length not in self.others]  # fmt: skip
+        said = [before[length] for length in self._lengths(before)]
         if behind is not None and behind[0] not in self.others:
             said.insert(0 if self.behind and behind[0] == self.length else len(said), behind[1])
         elif self.behind and not self.again:
             said = []
         able = [step for step in said if step >= max(last, 1)]
-        if epoch is not None and self.per_epoch:
+        own = self.length in before or (behind is not None and behind[0] == self.length)
+        if epoch is not None and self.per_epoch and (own or not said):
             due = float(epoch) * self.per_epoch
             off = _rounded(float(epoch), self.decimals, self.digits) * self.per_epoch
             for step in able:
@@ -72,6 +72,14 @@ class BarSteps:
             if due >= last and (said or off < 0.5):
                 return round(due)
         return able[0] if able else None
+
+    def length_of(self, bars: Mapping[int, int], step: int | None) -> int | None:
+        """The length of the bar that is at a step; None: there is none."""
+        return next((length for length in self._lengths(bars) if bars[length] == step), None)
+
+    def _lengths(self, bars: Mapping[int, int]) -> list[int]:
+        """Those that may tell steps, the likeliest first."""
+        return sorted(bars.keys() - self.others, key=lambda length: (length != self.length, -length))
 
 
 def bar_steps(rows: Sequence[Paired]) -> BarSteps:

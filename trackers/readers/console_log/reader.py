@@ -34,12 +34,13 @@ from trackers.readers.boundary import bounded, one_line
 from trackers.readers.console_log import own_format
 from trackers.readers.console_log.bars import ROWS as ROWS_PAIRED
 from trackers.readers.console_log.bars import BarSteps, Paired, bar_steps
-from trackers.readers.console_log.forms.program import BAR, BEGIN, END, MEMORY, NEXT, RESUME, ROWS, TRAIN, Program
+from trackers.readers.console_log.forms import program as kinds
+from trackers.readers.console_log.forms.program import NEXT, RESULT, RESUME, ROWS, TRAIN, Program
 from trackers.readers.console_log.lines import COLOR, find_time, pieces
 from trackers.readers.console_log.programs import ALL, megatron, primus
 from trackers.readers.console_log.rows import BROKEN, LineReader, LogRow
 from trackers.readers.reader import Reader, SourceRun
-from trackers.records import Config, Environment, Finish, Metrics, Number, Record, Start, Text
+from trackers.records import Config, Environment, Finish, Metrics, Number, Record, Start, Summary, Text
 
 LINE_BYTES = 1 << 20
 """Maximum number of bytes of a line that are read at once."""
@@ -127,13 +128,14 @@ class LogStream:
         self._releases: dict[str, tuple[int, str]] = {}  # by program
         self._attempt_began = 0.0
         self._bar_length: int | None = None  # of the bar that told a row's step
-        self._bar_epoch: Number | None = None
         self._trained_s = 0.0  # by the newest row
-        self._bar_began: float | None = None  # when the progress bar showed nothing yet
+        self._bar: Any = None  # that says so
+        self._bar_began: float | None = None  # when it showed nothing yet
         self._newest: dict[Any, LogRow] = {}  # the row of the highest step by who wrote what
         self._latest = 0.0  # time of the row with the highest iteration of this attempt
         self._first_time: float | None = None
         self._shift_s = 0.0  # by which a clock was set back
+        self._first = 0  # step of this attempt
         self._clocked = 0  # step of training that the clock stands at
         self._pace_s = 0.0  # of a step, by the times of the last rows
         self._evidence = False  # since the last row of training a line said that training begins
@@ -246,9 +248,9 @@ class LogStream:
         if row is None:
             return
         self.lines.fill(row)
-        bars, row_after = self._bars, rows[0] if rows and rows[0].kind == BAR else None
+        bars, row_after = self._bars, rows[0] if rows and rows[0].kind == kinds.BAR else None
         behind = (row_after.total or 0, row_after.step or 0) if row_after is not None else None
-        last = 0 if self._evidence else self._last_step()
+        last = 0 if self._evidence or self._is_second(row) else self._last_step()
         epoch = row.values.get("epoch")
         step = self._survey.bars.step_of(epoch, bars, behind, last)
         if step is None and row.kind == TRAIN and not row.form.ends:
@@ -257,11 +259,12 @@ class LogStream:
                 self.account.count(row, self._held_line, row.line)
                 return
             self.account.numbered = True
-        length = next((of for of in bars if step is not None and bars[of] == step), None)
+        length = self._survey.bars.length_of(bars, step)
         if length is not None:
             self._bar_length, row.elapsed = length, self._spent[length]
         elif row_after is not None and row_after.step == step:
             self._bar_length, row.elapsed = row_after.total, row_after.elapsed
+        row.bar = self._bar_length
         row.step = step if step is not None else self._count(epoch) + (row.kind == TRAIN and not row.form.ends)
         if epoch is not None and len(self.paired) < ROWS_PAIRED:
             at_end = {of: of for of in bars} if row.form.ends else bars
@@ -299,18 +302,20 @@ class LogStream:
         """Take note of a line that has no values, and is one of a program's."""
         if row.kind == BROKEN:
             self.account.count(row, self.lines.number, text)
-        elif row.kind in (RESUME, BEGIN):
+        elif row.kind in (RESUME, kinds.BEGIN):
             if not self._evidence:
                 self._begins, self._resumed = self._begins + 1, None
+                self.lines.bars.clear()
             self._evidence = True
             self._resumed = row.step if row.kind == RESUME and row.step is not None else self._resumed
-        elif row.kind == END:
+        elif row.kind == kinds.END:
             self._ended = "finished"
-        elif row.kind == BAR:
+        elif row.kind == kinds.BAR:
             fell = row.total == self._bar_length and (row.step or 0) < self._last_step()
-            self._evidence = self._evidence or fell
-            if row.step == 0 and self._bar_length in (None, row.total):
-                self._bar_began = self._clock
+            if self._ended == "finished":  # what comes is of a training of its own
+                self.lines.bars = {of: at for of, at in self.lines.bars.items() if at < of}
+            elif fell:
+                self._evidence = True
 
     def _see_other_line(self, line: bytes, text: bytes) -> None:
         """Look at a line without values. text: the part that the program wrote."""
@@ -366,7 +371,11 @@ class LogStream:
         beside = seen.time is not None and row.time is not None and abs(row.time - seen.time) < BESIDE_S
         anew = self._evidence and (seen.step < seen.newest or not row.form.bar)
         anew = anew or (row.form.lines and (self._evidence or not beside))  # the first of several lines says little
+        if self._is_second(row):
+            return ANEW
         if seen.tail == row.tail and not anew:
+            if row.form.bar:
+                self._replace(row)
             self._complete(row)
             return COPY
         if not self._evidence:
@@ -405,19 +414,25 @@ class LogStream:
         if seen.newest >= 0:
             return False
         said = self._evidence and self._resumed is not None and self._resumed < seen.step
-        if row.time is None:
-            return seen.step < seen.top and (seen.tail is None or (said and seen.tail != row.tail))
         is_top = seen.step == seen.top  # of the newest step another rank writes its line a moment later
+        if row.time is None:
+            if is_top:  # a rank that loads late says what the attempt began with
+                return said and (row.program.alone or self._first <= (self._resumed or 0))
+            return seen.step < seen.top and (seen.tail is None or (said and seen.tail != row.tail))
         return row.time > self._latest + BESIDE_S * is_top > 0 and (seen.step < seen.top or (is_top and said))
 
     def _go_back(self, row: LogRow, seen: _Seen) -> tuple[Record, ...]:
         """Begin an attempt with a step that is trained again, if anything but the step says so; else it is noted."""
-        if self._again(row, seen.before) or self._is_renamed(row, seen):
+        if not self._is_second(row) and (self._again(row, seen.before) or self._is_renamed(row, seen)):
             return self._begin_attempt(row, max(seen.newest, seen.top))
-        self.account.unexplained(seen.newest, seen.step, self.lines.number)
+        self.account.fell.append((seen.newest, seen.step, self.lines.number))
         self._copies.clear()
         self._newest.clear()
         return ()
+
+    def _is_second(self, row: LogRow) -> bool:
+        """Whether a row of training comes behind one that was done, and no checkpoint was loaded since."""
+        return row.program.by_bar and not row.form.ends and self._ended == "finished" and not self._evidence
 
     def _top(self) -> int:
         """The highest step of this attempt, whoever wrote it; -1 before its first row."""
@@ -473,7 +488,7 @@ class LogStream:
             self.lines.fill(row)
             others = [name for name, value in row.values.items() if not _same(value, before.values.get(name, value))]
             if others and not row.cut:
-                self.account.other(row.step or 0, self.lines.number)
+                self.account.others.append((row.step or 0, self.lines.number))
 
     def _replace(self, row: LogRow) -> None:
         """What a progress bar says later of the same step takes the place of what it said."""
@@ -481,6 +496,7 @@ class LogStream:
         self.lines.fill(row)
         if pending is not None and pending.form is row.form and pending.step == row.step and not row.bad:
             pending.values.update(row.values)
+            pending.elapsed = pending.elapsed if row.elapsed is None else row.elapsed
 
     def _admit_other(self, row: LogRow) -> tuple[Record, ...] | None:
         if row.kind == NEXT:
@@ -490,7 +506,7 @@ class LogStream:
             if row.step is None:
                 row.step = self._pending.step if self._pending is not None else self._step
             begins = self._begins if row.ahead else 0
-            key = (row.kind, row.step, row.source if row.kind == MEMORY else "", row.form, row.part, begins)
+            key = (row.kind, row.step, row.source if row.kind == kinds.MEMORY else "", row.form, row.part, begins)
         known = self._copies.get(key)
         if known is not None:
             if row.form.bar:
@@ -512,10 +528,10 @@ class LogStream:
     def _begin_attempt(self, row: LogRow, newest: int) -> tuple[Record, ...]:
         finished = tuple(self._leave_pending())
         self.attempt += 1
-        self._clocked = (row.step or 0) - 1
-        self._bar_began = self._bar_began if self.attempt == 1 or row.program.by_bar else None
+        self._first = row.step or 0
+        self._clocked, self._bar_began = self._first - 1, None
         if self.attempt > 1 and (row.step or 0) <= newest:
-            self.account.again(newest, row.step or 0, self.lines.number)
+            self.account.again.append((newest, row.step or 0, self.lines.number))
         self._copies.clear()
         self._newest.clear()
         self.lines.forget_tails(row)
@@ -555,7 +571,9 @@ class LogStream:
             yield from self._describe(row)
         if self._limit is not None and step > self._limit:
             return
-        if row.values:
+        if row.values and row.kind == RESULT:
+            yield Summary(time=self._clock, values=self._named(row))
+        elif row.values:
             yield Metrics(step=step, time=self._clock, values=self._named(row))
         if row.texts:
             yield Text(step=step, time=self._clock, values=row.texts)
@@ -568,7 +586,7 @@ class LogStream:
         if program == self._main or not self._main:
             return row.values
         head = program.lower().replace(" ", "-")
-        self.account.foreign(row.program.name, head)
+        self.account.foreign[row.program.name] = head
         return {f"{head}/{name}": value for name, value in row.values.items()}
 
     def _is_news(self, row: LogRow, step: int) -> bool:
@@ -580,13 +598,12 @@ class LogStream:
         if row.time is not None:
             self._clock = self._set_clock(row, step, before)
         elif row.elapsed is not None:
-            epoch = row.values.get("epoch") if row.form.bar else None  # each has a bar of its own
-            if self._bar_began is None or epoch != self._bar_epoch:
-                self._bar_began, self._bar_epoch = self._clock, epoch
-            elif row.program.trained_ms and row.elapsed < self._trained_s:  # counted anew, as behind a warm-up
-                self._bar_began = self._clock - row.elapsed
-            self._trained_s = row.elapsed
-            self._clock = max(self._clock, self._bar_began + row.elapsed)
+            began, bar = self._bar_began, self._bar_of(row)
+            if began is None or bar != self._bar or row.elapsed < self._trained_s:
+                anew = began is not None and row.program.trained_ms  # as behind a warm-up: of a first step unknown
+                self._bar_began = began = self._clock - (row.elapsed if anew else 0.0)
+            self._bar, self._trained_s = bar, row.elapsed
+            self._clock = max(self._clock, began + row.elapsed)
         elif row.kind == TRAIN and self.rows > 1:
             self._clock += (1 if step < self._clocked else step - self._clocked) * _seconds(row)
         self._clocked = step if row.kind == TRAIN else self._clocked
@@ -597,12 +614,18 @@ class LogStream:
             or len(self.facts.arguments) != self._arguments
         )
 
+    def _bar_of(self, row: LogRow) -> Any:
+        """What tells the bar that says how long a row took: each epoch has its own, and each evaluation."""
+        if row.program.by_bar:
+            return row.bar
+        return None if row.program.trained_ms else (row.form, row.values.get("epoch", row.step))
+
     def _set_clock(self, row: LogRow, step: int, before: int) -> float:
         """The time of a row's stamp. A clock that was set back goes on where it was."""
         time, more = (row.time or 0.0) + self._shift_s, max(0, step - before)
         if self.rows > 1 and self._clock - time > SET_BACK_S:
             due = self._clock + more * (_seconds(row) or self._pace_s)
-            self.account.set_back(self._clock - time, self._line)
+            self.account.set_back.append((self._clock - time, self._line))
             self._shift_s += due - time
             return due
         if more and self.rows > 1:
@@ -711,18 +734,29 @@ _ENDS = re.compile(
 """What is written where a run doesn't end by itself; rows behind it say that it went on."""
 
 
+_FELL = (
+    "the step falls from",
+    ", and no checkpoint, time or counter says that training began again: the values of both are kept",
+)
+
+
 class Account:
-    """What became of the lines that look like rows, and what a reader of the values must know of them."""
+    """What became of the lines that look like rows, and what a reader of the values must know of them.
+
+    again, fell: where training went back, and where the step fell and nothing says why: the steps before and behind,
+    and the line. others: steps and lines that say other values of a step than the line before. set_back: seconds by
+    which a clock was, and the line. foreign: a second program, and what stands before its values' names.
+    """
 
     def __init__(self) -> None:
         self.seen = self.bad = 0
         self.first: tuple[int, bytes] | None = None
         self.numbered = False
-        self._again: list[tuple[int, int, int]] = []
-        self._fell: list[tuple[int, int, int]] = []
-        self._others: list[tuple[int, int]] = []
-        self._set_back: tuple[float, int] | None = None
-        self._foreign: dict[str, str] = {}
+        self.again: list[tuple[int, int, int]] = []
+        self.fell: list[tuple[int, int, int]] = []
+        self.others: list[tuple[int, int]] = []
+        self.set_back: list[tuple[float, int]] = []
+        self.foreign: dict[str, str] = {}
 
     def count(self, row: LogRow, line: int, text: bytes, *, copy: bool = False) -> None:
         """Take a line that looks like a row."""
@@ -743,26 +777,6 @@ class Account:
                 self.seen += known.lines
                 self._add_bad(known.lines, known.line, known.text)
 
-    def again(self, newest: int, step: int, line: int) -> None:
-        """Training went back."""
-        self._again.append((newest, step, line))
-
-    def unexplained(self, newest: int, step: int, line: int) -> None:
-        """The step fell, and nothing says why."""
-        self._fell.append((newest, step, line))
-
-    def other(self, step: int, line: int) -> None:
-        """A second line of a step says other values."""
-        self._others.append((step, line))
-
-    def set_back(self, by_s: float, line: int) -> None:
-        """A clock was set back."""
-        self._set_back = self._set_back or (by_s, line)
-
-    def foreign(self, program: str, head: str) -> None:
-        """Rows of a second program."""
-        self._foreign[program] = head
-
     def notes(self) -> Iterator[str]:
         """One line each."""
         if self.bad and self.first is not None:
@@ -772,27 +786,20 @@ class Account:
                 f"read {self.seen - self.bad:,} of {self.seen:,} rows; {self.bad:,} not understood, first at line "
                 f"{line:,}: {shown}"
             )
-        if self._again:
-            newest, step, line = self._again[0]
-            more = f", and {len(self._again) - 1} times more" if len(self._again) > 1 else ""
-            yield f"training went back from step {newest:,} to {step:,} at line {line:,}{more}"
-        if self._fell:
-            newest, step, line = self._fell[0]
-            more = f", and {len(self._fell) - 1} times more" if len(self._fell) > 1 else ""
+        for places, said, ends in ((self.again, "training went back from step", ""), (self.fell, *_FELL)):
+            if places:
+                newest, step, line = places[0]
+                more = f", and {len(places) - 1} times more" if len(places) > 1 else ""
+                yield f"{said} {newest:,} to {step:,} at line {line:,}{more}{ends}"
+        if self.others:
+            step, line = self.others[0]
             yield (
-                f"the step falls from {newest:,} to {step:,} at line {line:,}{more}, and no checkpoint, time or "
-                "counter says that training began again: the values of both are kept"
-            )
-        if self._others:
-            step, line = self._others[0]
-            yield (
-                f"{len(self._others):,} lines say other values of a step than the line before them, as another rank's "
+                f"{len(self.others):,} lines say other values of a step than the line before them, as another rank's "
                 f"would, first at line {line:,}, of step {step:,}: the first of each step is read"
             )
-        if self._set_back is not None:
-            by_s, line = self._set_back
+        for by_s, line in self.set_back[:1]:
             yield f"the clock was set back by {by_s:,.0f} s at line {line:,}: later times go on from there"
-        for program, head in self._foreign.items():
+        for program, head in self.foreign.items():
             yield f"values of {program}'s rows are called {head}/…"
         if self.numbered:
             yield "the log has no steps: its rows are numbered"
@@ -917,7 +924,7 @@ def _read_lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) ->
 
 STDIN = "-"
 CUT = "the packed log is cut or damaged: this is what could be read of it"
-FORM = 9
+FORM = 10
 """Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
 IN_MEMORY_BYTES = 16 << 20

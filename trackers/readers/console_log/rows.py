@@ -19,7 +19,6 @@ from trackers.readers.console_log.forms.program import (
     BEGIN,
     END,
     EPOCH,
-    EVAL,
     HEADER,
     MEMORY,
     PARTS,
@@ -55,6 +54,8 @@ _MOST = 16
 """Rows of one line: more than two are damage."""
 BARS = 64
 """Maximum number of lengths of progress bars that are told apart."""
+EPOCHS = 10_000
+"""Maximum number of epochs whose lengths are remembered."""
 LOOKED_AT = 1 << 16
 """Bytes of a line in which a row's head is looked for."""
 WORD_SETS = 1000
@@ -70,7 +71,8 @@ class LogRow(msgspec.Struct, gc=False):
 
     step: None where the line names none. total: how many there will be. kind: a form's, or BROKEN.
     begin, end: where in the line the head begins and ends. part: what the head's ``set`` or ``rank`` says.
-    time: Unix seconds of the line's stamp. elapsed: seconds since training began, by a progress bar. source: the rank
+    time: Unix seconds of the line's stamp. elapsed: seconds since training began, by a progress bar; bar: the length of
+    that, where it stands beside the row. source: the rank
     that wrote it, else what a launcher's prefix says of who did, "" if unsaid; world: of so many; label: that prefix.
     primus: the line has Primus' head. whole: it has its end. cut: it lacks its end. bad: a field of it isn't
     understood. quiet: of a value it says that there is none yet, or not here. keys: of its fields. values: by our
@@ -104,6 +106,7 @@ class LogRow(msgspec.Struct, gc=False):
     ahead: bool = False
     placed: bool = True
     quiet: bool = False
+    bar: int | None = None
 
     @property
     def tail(self) -> int:
@@ -151,7 +154,7 @@ class LineReader:
         self.bars: dict[int, int] = {}
         self.spent: dict[int, float] = {}
         self.columns: dict[str, list[str]] = {}
-        self._at = (-1, 0, 0)  # of bars that don't say of how many: epoch, batch, batches before the epoch
+        self._epochs: dict[int, tuple[int, int]] = {}  # the newest epochs' steps before them, and their own
         self._year, self._latest = year, latest
         self._signed: set[str] = set(told)  # by lines that no other program writes
         self._stamped = False  # lines have times of their own: a launcher's don't count
@@ -165,7 +168,8 @@ class LineReader:
         self._mine: list[tuple[Program, Form]] = []  # of programs that are known, which are tried first
         self._of_words: dict[tuple[bytes, ...], Sequence[tuple[Program, Form]]] = {}
         self._whole = self._last = True
-        self._open = False  # an epoch began, and isn't done
+        self._open = False  # an epoch began, and isn't done, or columns of training
+        self._took: bytes | None = None  # by the bar behind an evaluation's columns
 
     def rows(self, line: bytes, whole: bool | None = None, last: bool = True) -> Sequence[LogRow]:
         """The rows that begin in a line: mostly none or one; two where a line lost its end and another follows.
@@ -249,7 +253,13 @@ class LineReader:
                 return None if _INDENTED.match(self.text) else {}
             values: dict[str, Number] = {}
             reader = self._reader(row.program, row.form, row.part)
-            return values if reader.add(match[1], match[2], values, row.texts) else None
+            if "cells" not in following.groupindex:
+                return values if reader.add(match[1], match[2], values, row.texts) else None
+            name, *cells = text.rsplit(None, len(row.head))  # what each column says of a class
+            whole = len(cells) == len(row.head) and all(
+                reader.add(key.encode(), cell, values) for key, cell in zip(row.head, cells, strict=True))  # fmt: skip
+            of = name.decode("utf-8", "replace")
+            return {f"{key}/{of}": value for key, value in values.items()} if whole else None
         if row.program.family != megatron.FAMILY:
             return {}
         key = text.partition(b":")[0].decode("utf-8", "replace").strip()
@@ -433,6 +443,8 @@ class LineReader:
         elif form.kind == HEADER:
             columns = _grouped(groups["columns"].decode("utf-8", "replace").split())
             self.columns[form.named if form.named != "{}" else TRAIN] = columns
+            self._open = self._open or form.named == "{}"
+            self._took = groups.get("elapsed")
         elif form.kind == BAR:
             batch, of = int(groups["batch"]), _int(groups["of"])
             if of is not None and (of in self.bars or len(self.bars) < BARS):
@@ -445,7 +457,12 @@ class LineReader:
         elif form.kind in (RESUME, BEGIN, END):
             if form.kind == END and not self.is_known(program):
                 return ()
-            step = _int(groups.get("step"))
+            self._open = self._open and form.kind != END
+            step, epoch = _int(groups.get("step")), _int(groups.get("epoch"))
+            if epoch in self._epochs:  # which is done, and whose steps count from 0
+                step = sum(self._epochs[epoch]) - 1
+            elif groups.get("next"):
+                step = int(groups["next"]) - 1
             return [LogRow(step, form.kind, program, form, line, begin, end, filled=True)]
         return ()
 
@@ -482,16 +499,17 @@ class LineReader:
         row.head = {name: text for name, text in groups.items() if name not in PARTS and text is not None}
         if groups.get("cells"):
             columns, cells = self.columns.get(form.kind, []), groups["cells"].split()
+            groups = groups if form.kind == TRAIN else {**groups, "elapsed": self._took}  # on the line of the columns
             row.bad = len(columns) != len(cells)
             row.head.update({} if row.bad else zip(columns, cells, strict=True))
         if groups.get("set") or groups.get("rank"):
             row.part = (groups.get("set") or groups["rank"]).decode("utf-8", "replace")
             row.source = row.part if form.kind == MEMORY else row.source  # each rank has such a line of its own
-        if groups.get("elapsed"):
-            row.elapsed = seconds(groups["elapsed"].decode())
+        if elapsed := groups.get("elapsed") or groups.get("spent"):
+            row.elapsed = seconds(elapsed.decode())
         row.total = _count(groups.get("total"))
-        if program.counted and form.outside is not None and not self._open:
-            row.kind, row.form = EVAL, form.outside
+        if form.outside is not None and not self._open:
+            row.kind, row.form = form.outside.kind, form.outside
         self._place(row, groups)
         if not self._whole and end == len(line.rstrip()):
             _leave_last(row)
@@ -516,15 +534,34 @@ class LineReader:
             step = row.values.get(program.called(form, row.part)(form.step_key)[0])
             row.step = int(step) if step is not None and math.isfinite(step) else None
         elif batch is not None and epoch is not None and row.kind == TRAIN:
-            if epoch != self._at[0]:
-                self._at = (epoch, batch, self._at[2] + self._at[1])
-            self._at = (epoch, batch, self._at[2])
-            row.step = self._at[2] + batch if of is None else max(0, epoch - program.first_epoch) * of + batch
-            row.total = epochs * of if epochs and of else row.total
+            before = self._steps_before(epoch, epoch - program.first_epoch, batch, of)
+            row.step = before + batch
+            row.total = before + of * (epochs - epoch + program.first_epoch) if epochs and of else row.total
             if form.outside is not None and batch == of and self._last:
                 self._open = False
         elif epoch is not None and form.kind == TRAIN:
             row.step, row.total = epoch, epochs
+        elif epoch is not None and epoch in self._epochs:  # what is evaluated has its steps
+            row.step = sum(self._epochs[epoch])
+
+    def _steps_before(self, epoch: int, number: int, batch: int, of: int | None) -> int:
+        """How many steps came before an epoch, as far as the log has them; an epoch that it lacks had as many.
+
+        Args:
+            number: of epochs before it. batch, of: how far it is, and its steps, if the log says so.
+        """
+        if epoch - 1 in self._epochs:
+            before = sum(self._epochs[epoch - 1])
+        elif epoch in self._epochs:
+            before = self._epochs[epoch][0]
+        else:
+            newest = next(reversed(self._epochs.values()), (0, 0))
+            before = sum(newest) if of is None else max(0, number) * of
+        self._epochs.pop(epoch, None)  # the newest is the last
+        self._epochs[epoch] = before, batch if of is None else of
+        if len(self._epochs) > EPOCHS:
+            del self._epochs[next(iter(self._epochs))]
+        return before
 
     def _reader(self, program: Program, form: Form, part: str) -> FieldReader:
         key = form, part
@@ -615,7 +652,8 @@ def _leave_last(row: LogRow) -> None:
 
 def _is_on_the_way(match: re.Match[bytes]) -> bool:
     """Whether a progress bar isn't at its end, which it knows."""
-    return match["of"] is not None and match["of"] != match["batch"]
+    groups = match.groupdict()
+    return groups.get("of") is not None and groups["of"] != groups["batch"]
 
 
 _WHOLE_PART = re.compile(rb"(?<![\d.])\d[\d,]*")

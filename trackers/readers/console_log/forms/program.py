@@ -9,8 +9,8 @@ from functools import cached_property
 
 from trackers.readers.console_log.forms.fields import AVERAGE, NUMBER, OWN, FieldLayout, Names
 
-TRAIN, EVAL, MEMORY = "train", "eval", "memory"
-"""Rows: of training, of an evaluation, of one rank's memory."""
+TRAIN, EVAL, MEMORY, RESULT = "train", "eval", "memory", "result"
+"""Rows: of training, of an evaluation, of one rank's memory; of an evaluation of the best, when training was done."""
 NEXT, MORE = "next", "more"
 """Values without a step: of the next row of training; of the last row before them."""
 EPOCH, HEADER, BAR, PROGRESS = "epoch", "header", "bar", "progress"
@@ -18,7 +18,7 @@ EPOCH, HEADER, BAR, PROGRESS = "epoch", "header", "bar", "progress"
 RESUME, BEGIN, END, SIGN = "resume", "begin", "end", "sign"
 """A checkpoint was loaded; training begins from nothing; training is done; only this program writes that."""
 
-ROWS = (TRAIN, EVAL, MEMORY, NEXT, MORE)
+ROWS = (TRAIN, EVAL, MEMORY, RESULT, NEXT, MORE)
 TQDM = r"(?:(?P<percent>INT)%)?\|[^|\n]{0,1000}\| *(?P<batch>INT)/(?:(?P<of>INT)|\?) \[(?P<elapsed>[\d:]{1,12})<"
 """What tqdm writes of a progress bar behind its description, up to the time that is left."""
 PARTS = ("step", "total", "epoch", "epochs", "batch", "of", "elapsed", "percent", "rank", "set",
@@ -50,7 +50,8 @@ class Form:
         last: pattern of the end of such a line, where their fields differ: one that ends otherwise lost its end.
         later: such a line counts only where the program is known by another.
         lines: pattern of one line of several that follow with a field each.
-        outside: what such a line is where no epoch is open: of an evaluation on its own.
+        outside: what such a line is where no epoch, or no head of columns of training, is open: of an evaluation on
+            its own.
         bar: the line is written again and again, and the last of a step counts.
         ends: training is done with it.
     """
@@ -129,7 +130,7 @@ class Program:
             in it. counted: the step follows from epochs and a progress bar. by_bar: its rows name no step; a progress
             bar beside them does.
         helper: its lines stand in other programs' logs.
-        rounded: steps are rounded, so that several rows may have the same.
+        rounded: steps are rounded, so that several rows may have the same. alone: one process writes its rows.
         trained_ms: the name here of milliseconds trained so far, by which rows without stamps have their times.
     """
 
@@ -152,6 +153,7 @@ class Program:
     by_bar: bool = False
     helper: bool = False
     rounded: bool = False
+    alone: bool = False
     trained_ms: str = ""
 
     def called(self, form: Form, part: str = "") -> Names:

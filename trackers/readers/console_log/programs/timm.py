@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trackers.readers.console_log.forms.program import END, EVAL, PROGRESS, Form, Program
+from trackers.readers.console_log.forms.program import END, EVAL, PROGRESS, RESUME, Form, Program
 
 _GAP = r"\s{1,9}"
 _PAIR = r"\s{{1,9}}(?P<{0}>NUM)\s{{1,9}}\(\s{{0,9}}(?P<{0}_avg>NUM)\)"
@@ -28,6 +28,8 @@ PROGRAM = Program(
              + _pair("Acc@5:", "top5"), EVAL, named="eval {}{part}"),
         Form("Test", r"Test(?: \([^)\n]{1,40}\))?: \[\s{0,18}INT/INT\]\s{1,9}Time: NUM \(NUM\)", PROGRESS),
         Form("*** Best metric:", r"\*\*\* Best metric:", END),
+        Form("Restoring ", r"Restoring (?:model|optimizer|AMP loss scaler) state from checkpoint", RESUME),
+        Form("Loaded checkpoint ", r"Loaded checkpoint '[^'\n]{1,1000}' \(epoch (?P<epoch>INT)\)", RESUME),
     ),
     names={
         "loss": "train_loss", "loss_avg": "train_loss_avg", "time": "perf/iter_time_sec",

@@ -16,6 +16,7 @@ PROGRAM = Program(
     "step:1 - actor/pg_loss:0.05 - actor/lr:1e-06 - critic/score/mean:np.float64(0.5) - timing_s/step:90.5",
     "`step`; step 0 is the validation before training",
     (TRAINING, RESUMED),
+    alone=True,
     releases=((r"np\.float64\(", "0.5 and later (2025, 2026)"), (r"val-core/|val-aux/", "0.3 and later (2025)"),
               (r"step:", "0.1 to 0.7 (2024 to 2026)")),
 )  # fmt: skip

@@ -1,0 +1,146 @@
+"""Steps and times of programs that count within epochs, and by progress bars."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.readers.console_log.test_programs import read, rows
+from trackers.records import Metrics, Record, Start, Summary
+
+
+def lightning(epoch: int, batch: int, of: int) -> str:
+    return f"Epoch {epoch}: {100 * batch // of}%|##| {batch}/{of} [00:{batch:02d}<00:00,  1.00it/s, v_num=0, loss=2]\n"
+
+
+def keras(epoch: int, batch: int, of: int) -> str:
+    head = f"Epoch {epoch + 1}/9\n" if batch == 1 else ""
+    return f"{head}{batch}/{of} {'━' * 20} {batch}s 1s/step - loss: 2.5000\n"
+
+
+def timm(epoch: int, batch: int, of: int) -> str:
+    place = f"[{batch:4d}/{of} ({100 * batch // of:3d}%)]"
+    return (
+        f"Train: {epoch} {place}  Loss: 6.94 (6.94)  Time: 1.000s,  16.00/s  (1.000s,  16.00/s)  LR: 1.000e-05  "
+        "Data: 0.910 (0.910)\n"
+    )
+
+
+def mmengine(epoch: int, batch: int, of: int) -> str:
+    return f"03/01 10:{epoch:02d}:{batch:02d} - mmengine - INFO - Epoch(train)  [{epoch + 1}][{batch}/{of}]  loss: 2\n"
+
+
+PRINTED: dict[str, Callable[[int, int, int], str]] = {
+    "lightning": lightning, "keras": keras, "timm": timm, "mmengine": mmengine,
+}  # fmt: skip
+
+
+def points(records: list[Record]) -> list[tuple[int | None, float]]:
+    """Step and time of each row, from the first one's time on."""
+    found = [(record.step, record.time) for record in records if isinstance(record, Metrics)]
+    return [(step, round(time - found[0][1], 6)) for step, time in found]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", PRINTED)
+def test_epochs_of_unequal_length_count_on(name: str, seed: int) -> None:
+    """A row's step is its batch behind those that the epochs before had."""
+    dice, text, due, before = random.Random(seed), "", [], 0
+    for epoch in range(4):
+        of = dice.randrange(3, 40)
+        batches = sorted({1, of, *dice.sample(range(1, of + 1), 2)})
+        text += "".join(PRINTED[name](epoch, batch, of) for batch in batches)
+        due += [before + batch for batch in batches]
+        before += of
+    records, note = read(text)
+    assert ([step for step, _ in points(records)], note) == (due, "")
+
+
+@pytest.mark.parametrize("name", ["lightning", "mmengine"])
+def test_epoch_that_is_trained_again_counts_from_the_steps_that_it_had(name: str) -> None:
+    """Behind a checkpoint, with epochs of another length since."""
+    loaded = "Restored all states from the checkpoint at x.ckpt\n"
+    loaded = loaded if name == "lightning" else "03/01 10:03:00 - mmengine - INFO - resumed epoch: 1, iter: 10\n"
+    line = PRINTED[name]
+    text = line(0, 10, 10) + line(1, 5, 12) + line(1, 12, 12) + loaded + line(1, 5, 6) + line(1, 6, 6) + line(2, 6, 6)
+    records, _ = read(text)
+    assert [step for step, _ in points(records)] == [10, 15, 16, 22]
+    assert [record.from_step for record in records if isinstance(record, Start)] == [None, 14]
+
+
+@pytest.mark.parametrize(("interval", "of"), [(50, 117), (10, 25), (7, 7), (30, 100)])
+def test_evaluation_of_an_epoch_is_at_its_end(interval: int, of: int) -> None:
+    """Also where the last row before it isn't: MMEngine leaves out what is less than its interval."""
+    text, due = "", []
+    for epoch in (0, 1, 2):
+        logged = range(interval, of + 1, interval)
+        text += "".join(mmengine(epoch, batch, of) for batch in logged)
+        text += f"03/01 10:{epoch:02d}:59 - mmengine - INFO - Epoch(val)  [{epoch + 1}][4/4]    accuracy/top1: 50.250\n"
+        due += [epoch * of + batch for batch in [*logged, of]]
+    records, note = read(text)
+    assert ([step for step, _ in points(records)], note) == (due, "")
+    assert rows(records)[3 * of]["val/accuracy/top1"] == 50.25
+
+
+HEAD = "      Epoch    GPU_mem   box_loss   cls_loss  Instances       Size\n"
+CLASSES = "                 Class     Images  Instances      Box(P          R      mAP50  mAP50-95): 100% {} 4/4 {}\n"
+BAR = "      {}/3      2.37G      1.25      2.5         12        640: {}% {} {}/8 {}"
+
+
+def bars(new: bool, epoch: int, trained: str, evaluated: str) -> str:
+    """An epoch as Ultralytics draws it, its bar three times, and its evaluation."""
+
+    def took(text: str, left: str) -> str:
+        return f"3.4it/s {text}{'<' * bool(left)}{left}" if new else f"[{text}<{left or '00:00'},  3.40it/s]"
+
+    sign = "━━━━" if new else "|####|"
+    drawn = (("0.1s", "2.3s"), ("1.0s", "1.0s")) if new else (("00:00", "00:02"), ("00:01", "00:01"))
+    parts = [BAR.format(epoch, 10 * place, sign, place, took(*each)) for place, each in enumerate(drawn)]
+    last = BAR.format(epoch, 100, sign, 8, took(trained, ""))
+    row = f"                   all        128        929      0.625       0.55      0.{epoch}      0.446\n"
+    return HEAD + "\r".join([*parts, last]) + "\n" + CLASSES.format(sign, took(evaluated, "")) + row
+
+
+@pytest.mark.parametrize("new", [True, False], ids=["8.3.200", "8"])
+def test_epochs_last_as_long_as_their_bars_say(new: bool) -> None:
+    """An epoch's row is where its bar is done, its evaluation where that one's is."""
+    times = ("2.5s", "0.5s", "1:02", "4.0s", "1:00:01", "2.0s")
+    times = times if new else ("00:03", "00:01", "01:02", "00:04", "1:00:01", "00:02")
+    text = "".join(bars(new, epoch, *times[2 * epoch - 2 : 2 * epoch]) for epoch in (1, 2, 3))
+    took = (0.5, 62, 4, 3601, 2) if new else (1, 62, 4, 3601, 2)
+    records, note = read(text)
+    assert (points(records), note) == ([(1 + place // 2, sum(took[:place])) for place in range(6)], "")
+
+
+BEST = (
+    "Optimizer stripped from runs/detect/train/weights/best.pt, 6.5MB\n\n"
+    "Validating runs/detect/train/weights/best.pt...\nUltralytics 8.3.200 Python-3.11 torch-2.8 CUDA:0\n"
+    "Model summary (fused): 72 layers, 3,006 parameters, 0 gradients\n"
+    + CLASSES.format("━━━━", "5.0it/s 0.5s")
+    + "                   all        128        929       0.75        0.7       0.65        0.6\n"
+    "         traffic light         61        254        0.8       0.75        0.7       0.65\n"
+    "                person         40        100        0.5        0.4        0.3        0.2\n"
+    "Speed: 0.1ms preprocess, 0.5ms inference, 0.0ms loss, 0.6ms postprocess per image\n"
+)
+
+
+@pytest.mark.parametrize("ended", ["", "\n2 epochs completed in 0.002 hours.\n"], ids=["no end", "end"])
+def test_evaluation_of_the_best_checkpoint_is_a_result(ended: str) -> None:
+    """It isn't the last epoch's, whose own stays; what each class has is read, too."""
+    text = bars(True, 1, "2.5s", "0.5s") + bars(True, 2, "2.5s", "0.5s") + ended + BEST
+    records, note = read(text)
+    assert (rows(records)[2]["metrics/mAP50(B)"], note) == (0.2, "")
+    (results,) = [record.values for record in records if isinstance(record, Summary)]
+    of_all = {"best/Images": 128, "best/Instances": 929, "best/metrics/precision(B)": 0.75,
+              "best/metrics/recall(B)": 0.7, "best/metrics/mAP50(B)": 0.65,
+              "best/metrics/mAP50-95(B)": 0.6}  # fmt: skip
+    assert {name: value for name, value in results.items() if name in of_all} == of_all
+    assert results["best/metrics/mAP50(B)/traffic light"] == 0.7
+    assert results["best/Images/person"] == 40
+    assert len(results) == 3 * len(of_all)
+    shorter = text.replace("0.3        0.2\n", "0.3\n")
+    assert "1 not understood" in read(shorter)[1]
+    again, _ = read(text + bars(True, 3, "2.5s", "0.5s"))
+    assert rows(again)[3]["metrics/mAP50(B)"] == 0.3
