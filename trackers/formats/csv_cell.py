@@ -1,10 +1,10 @@
-"""Cells of the CSV files that commands and pages write for people, who open them in spreadsheets."""
+"""Cells of the CSV files that are written: people open them in spreadsheets."""
 
 from __future__ import annotations
 
 from typing import Any
 
-FORMULA = ("=", "+", "-", "@", "\t", "\n")
+FORMULA = ("=", "+", "-", "@", "\t", "\n", "\r")
 """What a text begins with that spreadsheets calculate: it could run a program, or send cells away."""
 
 
@@ -13,9 +13,19 @@ def csv_cell(value: Any) -> Any:
     carriage return, which would begin another row, is a line break. Numbers stay, also as texts."""
     if isinstance(value, str):
         value = value.replace("\r\n", "\n").replace("\r", "\n")
-    if not isinstance(value, str) or not value.startswith(FORMULA) or _is_number(value):
-        return value
-    return f"'{value}"
+        return guarded(value)
+    return value
+
+
+def guarded(text: str) -> str:
+    """A text that a spreadsheet would take for a formula, or that looks as one of these does here, behind an
+    apostrophe; :func:`unguarded` gives it back."""
+    return f"'{text}" if text.lstrip("'").startswith(FORMULA) and not _is_number(text) else text
+
+
+def unguarded(text: str) -> str:
+    """The text that :func:`guarded` was given."""
+    return text[1:] if text.startswith("'") and text.lstrip("'").startswith(FORMULA) else text
 
 
 def _is_number(text: str) -> bool:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from trackers.errors import Damaged, NotFound
 from trackers.formats import text_file
+from trackers.formats.csv_cell import unguarded
 from trackers.formats.csv_table import rows as table_rows
 from trackers.formats.yaml_text import load_yaml
 from trackers.readers import helpers
@@ -356,7 +357,7 @@ def _own_names(titles: list[str]) -> list[str]:
         candidates = [title for title in titles[2:] if title.rstrip("_") == own and title != own]
         if candidates:
             names[titles.index(max(candidates, key=len))] = own
-    return names
+    return list(map(unguarded, names))
 
 
 def _cells(names: Sequence[str], row: Sequence[str], dialect: Dialect) -> dict[str, Any]:
@@ -400,7 +401,7 @@ def _ours(path: Path, names: Sequence[str], written: float) -> Iterator[Record]:
                     continue
                 value = _value(cell)
                 if isinstance(value, str):
-                    texts[name] = cell
+                    texts[name] = unguarded(cell)
                 else:
                     values[name] = value
             at = written if time is None else time
@@ -414,7 +415,7 @@ def _results(path: Path, time: float) -> Iterator[Record]:
     if not path.is_file():
         return
     with text_file.open_text(path) as table:
-        rows = {row[0]: _value(row[1]) for row in list(table_rows(table))[1:] if len(row) == 2}
+        rows = {unguarded(row[0]): _value(unguarded(row[1])) for row in list(table_rows(table))[1:] if len(row) == 2}
     status, code = rows.pop("status", None), rows.pop("exit_code", None)
     if rows:
         yield Summary(time=time, values=rows)

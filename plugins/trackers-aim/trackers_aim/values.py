@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from trackers.backends.shared import media_files, overlays
+from trackers.formats.csv_cell import csv_cell
 from trackers.records import SYSTEM_PREFIX, Media, MediaFile, Number, name_floats
 from trackers.tracker import RunInfo
 
@@ -88,7 +89,7 @@ def _item(record: Media, item: MediaFile, info: RunInfo) -> Any:
         columns, rows = media_files.table(info, item)
         out = io.StringIO()
         table = csv.writer(out, lineterminator="\n")
-        table.writerows([columns, *([cell if isinstance(cell, str) else _json(cell) for cell in row] for row in rows)])
+        table.writerows([map(csv_cell, columns), *([csv_cell(cell) if isinstance(cell, str) else _json(cell) for cell in row] for row in rows)])
         return aim.Text(out.getvalue())
     if item.file:
         return aim.Text(media_files.content(info, item).decode("utf-8", "replace"))

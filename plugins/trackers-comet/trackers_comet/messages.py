@@ -8,6 +8,7 @@ import json
 from typing import Any, Protocol
 
 from trackers.backends.shared import media_files, overlays
+from trackers.formats.csv_cell import csv_cell
 from trackers.records import Media, MediaFile, Number, name_floats
 from trackers.tracker import RunInfo
 
@@ -65,7 +66,7 @@ def medium(record: Media, item: MediaFile, info: RunInfo) -> tuple[str, bytes, s
         out = io.StringIO()
         table = csv.writer(out, lineterminator="\n")
         table.writerows(
-            [columns, *([cell if isinstance(cell, str) else as_text(cell) for cell in row] for row in rows)]
+            [map(csv_cell, columns), *([csv_cell(cell) if isinstance(cell, str) else as_text(cell) for cell in row] for row in rows)]
         )
         return ASSET, out.getvalue().encode("utf-8", "replace"), "csv"
     if item.file:

@@ -40,6 +40,7 @@ from trackers.backends.shared.append_file import (
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.kept_file import keep
 from trackers.errors import UNDECODABLE
+from trackers.formats.csv_cell import csv_cell
 from trackers.formats.vendor_system_names import is_sample
 from trackers.formats.yaml_text import yaml_text
 from trackers.metrics.unasked import parted
@@ -306,7 +307,7 @@ class DvcliveTracker(DvclivePrecheck):
             columns, rows = media_files.table(self._info, item)
             out = io.StringIO()
             table = csv.writer(out, lineterminator="\n")
-            table.writerows([columns, *([_cell(cell) for cell in row] for row in rows)])
+            table.writerows([map(csv_cell, columns), *([_cell(cell) for cell in row] for row in rows)])
             return layout.TABLES, out.getvalue().encode("utf-8", "replace"), "csv"
         if record.type == "audio":
             suffix = "wav" if item.format == "npy" else item.format
@@ -521,4 +522,4 @@ def _decode_kept(line: bytes) -> IndexedFile:
 
 
 def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(name_floats(value), ensure_ascii=False, default=str)
+    return csv_cell(value if isinstance(value, str) else json.dumps(name_floats(value), ensure_ascii=False, default=str))

@@ -31,6 +31,7 @@ from trackers.backends.shared.append_file import (
     verified,
 )
 from trackers.backends.shared.directory import option_directory
+from trackers.formats.csv_cell import guarded
 from trackers.formats.csv_table import rows as table_rows
 from trackers.records import (
     SUMMARY_PREFIX,
@@ -122,7 +123,7 @@ class CsvTracker(CsvPrecheck):
             results: dict[str, Any] = {**self._table.results, "status": status.name}
             if status.exit_code is not None:
                 results["exit_code"] = status.exit_code
-            rows = [("name", "value"), *((name, _cell(value)) for name, value in results.items())]
+            rows = [("name", "value"), *((guarded(name), _cell(value)) for name, value in results.items())]
             summary, lines = self._directory / "summary.csv", (_line(row) for row in rows)
             replace(summary, self._directory / ".summary.csv.tmp", lines, self._root, self._digests)
             self._state[DIGESTS] = dict(self._digests)
@@ -197,14 +198,14 @@ def _headers(columns: Sequence[str]) -> list[str]:
         title = name
         while title in FIXED or (title != name and title in names):
             title += "_"
-        titles.append(title.encode("utf-8", "replace").decode())
+        titles.append(guarded(title.encode("utf-8", "replace").decode()))
     return titles
 
 
 def _cell(value: Any) -> str:
-    """A value as text that reads back exactly."""
+    """A value as text that reads back exactly, and that no spreadsheet calculates."""
     if isinstance(value, str):
-        return value.replace("\0", "\ufffd")  # which csv readers refuse
+        return guarded(value.replace("\0", "\ufffd"))  # which csv readers refuse
     if isinstance(value, float) and not math.isfinite(value):
         return str(name_floats(value))
     return json.dumps(name_floats(value), ensure_ascii=False, default=str)
