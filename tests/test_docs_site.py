@@ -283,7 +283,12 @@ ROWS = {
     "test_silent_strangers_do_not_lock_the_owner_out",
     "requests that it refuses": "test_request_with_content_is_refused test_other_host_is_refused "
     "test_page_of_another_site_is_refused",
-    "its content": "test_every_answer_has_the_policy",
+    "its content": "test_every_answer_has_the_policy test_files_of_media_are_shown_or_saved_never_run",
+    "a page that is written as a file": "test_texts_of_a_run_are_no_markup_of_the_page "
+    "test_page_asks_nobody_and_runs_its_own_script_alone",
+    "[`trackers mcp`]": "test_nothing_but_what_was_named_is_read test_what_a_hostile_run_says_is_data "
+    "test_hands_are_only_what_was_allowed test_http_needs_the_token_and_this_machine "
+    "test_tokens_have_256_random_bits",
     "a redirect by a server": "test_redirect_of_a_store_carries_no_key test_redirect_takes_no_keys_elsewhere "
     "test_redirect_of_a_trackio_server_carries_no_login test_redirect_of_a_wandb_server_carries_no_key "
     "test_other_address_is_not_followed",
@@ -328,7 +333,7 @@ SENTENCES = {
     "`trackers sync --trust` uses": "test_mlflow_delivery_of_anothers_run_asks_the_readers_server_alone",
     "Your own runs need it": "test_run_is_delivered_where_no_key_can_be_kept",
     "Texts of runs are printed": "test_what_is_printed_of_a_run_has_no_terminal_escapes",
-    "In CSV files": "test_csv_of_commands_has_no_formula",
+    "In CSV files": "test_csv_of_commands_has_no_formula test_no_spreadsheet_calculates_and_all_reads_back",
     "Deliveries work in": "test_delivery_runs_where_no_settings_lie",
     "YAML (sweeps": "test_aliases_that_stand_for_too_much_are_refused test_what_is_no_plain_yaml_is_one_line",
     "A record whose time": "test_numbers_of_a_record_are_bounded_where_it_is_read test_one_odd_record_hides_no_other",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 from collections.abc import Sequence
@@ -26,8 +28,8 @@ POINTS = 160_000
 """Maximum number of points on a page, over all curves, raw and smoothed: about 3 MB."""
 LEAST = 20
 DIGITS = 6
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
-"""Whatever a name may hold, the page loads nothing."""
+POLICY = "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'; img-src data:"
+"""Whatever a name may hold, the page loads nothing, and runs the script of this digest alone."""
 BESIDE = "; img-src data: file: 'self'; media-src file: 'self'"
 """A page with media loads what lies beside it, too."""
 
@@ -44,7 +46,7 @@ def save(picture: Picture, path: Path, *, title: str = "Runs", text: str = "", a
     """
     content = page(picture, title=title, text=text + more, above=above)
     if more:
-        content = content.replace(POLICY, POLICY.replace("; img-src data:", BESIDE), 1)
+        content = content.replace("; img-src data:", BESIDE, 1)
     write_text(path, content)
 
 
@@ -53,12 +55,13 @@ def page(picture: Picture, *, title: str, text: str = "", above: str = "") -> st
     parts = resources.files("trackers.plotting")
     style = "".join((parts / f"{name}.css").read_text("utf-8") for name in ("chart", "page"))
     script = web_modules.joined("page", lambda name: (parts / f"{name}.js").read_text("utf-8"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     data = json.dumps({"picture": _data(picture), **styles()}, allow_nan=False, separators=(",", ":"))
     data = data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     notes = "".join(f"<p>{html.escape(plain(note))}</p>" for note in (*picture.about, *picture.notes))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(digest)}">'
         '<meta name="generator" content="trackers">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="data:,">'

@@ -84,6 +84,13 @@ def test_command_serves_over_standard_input(root: Path) -> None:
     assert '"project":"digits"' in answers[0].content[0].text
 
 
+def test_tokens_have_256_random_bits() -> None:
+    """Each is another one."""
+    tokens = [server.new_token() for _ in range(2)]
+    assert [len(base64.urlsafe_b64decode(token + "=")) for token in tokens] == [32, 32]
+    assert tokens[0] != tokens[1]
+
+
 @pytest.mark.processes
 def test_http_needs_the_token_and_this_machine(root: Path) -> None:
     """Without it, with another, or for another host's name nothing is answered; with it the tools are."""
@@ -110,8 +117,10 @@ def test_http_needs_the_token_and_this_machine(root: Path) -> None:
             wrong = httpx.post(address, json={}, headers={"Authorization": "Bearer other"})
             assert wrong.status_code == 401
             right = {"Authorization": "Bearer s3cret-of-this-test", "Accept": "application/json, text/event-stream"}
-            rebound = httpx.post(address, json={}, headers={**right, "Host": "evil.example"})
-            assert 400 <= rebound.status_code < 500
+            for odd in ({"Host": "evil.example"}, {"Host": f"evil.example:{port}"}, {"Origin": "http://evil.example"},
+                        {"Origin": "null"}, {"Origin": f"http://evil.example:{port}"}):  # fmt: skip
+                refused = httpx.post(address, json={}, headers={**right, **odd})
+                assert refused.status_code in (403, 421), odd
             asyncio.run(over_http(address, right["Authorization"]))
         finally:
             process.terminate()

@@ -13,6 +13,7 @@ from trackers_mcp.answers import BUDGET, CHARACTERS, plain, shown
 from trackers_mcp.tools import TOOLS, Tools, allowed, call
 
 import trackers
+from tests.analysis.support import write_run
 from trackers.errors import UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.support import run_requests
@@ -233,14 +234,26 @@ def test_what_a_hostile_run_says_is_data(tool: str, tools: Tools) -> None:
         "outside/p/run",
         "outside.wandb",
         "run:/etc",
+        "outside/p/[r]un",
+        "run:run:outside/p/run",
+        "run:csv:outside.csv",
+        "run:run:csv:outside.csv",
+        "given/../outside.csv",
+        "csv:outside.csv",
+        "p\0",
+        "p/" + "a" * 5000,
     ],
 )
 def test_nothing_but_what_was_named_is_read(reference: str, tools: Tools, tmp_path: Path) -> None:
     """Whatever a run's text has talked an agent into, it reads no other file of this machine."""
-    Path("outside/p/run").mkdir(parents=True, exist_ok=True)
-    Path("outside/p/run/run.json").write_text("{}")
+    write_run("run", [(1, 1.0, {"loss": 1.0})], project="p", root="outside")
     Path("outside.wandb").write_text("secret")
-    assert "error" in ask(tools, "run", run=reference)["from_runs"]
+    Path("outside.csv").write_text("step,loss\n1,1\n")
+    for name, arguments in (("run", {"run": reference}), ("compare", {"runs": [reference]})):
+        error = ask(tools, name, **arguments)["from_runs"]["error"]
+        assert "lies outside of the directory of runs" in error or "isn't among the sources" in error or (
+            error.startswith(("no run", "what was asked for"))
+        ), error  # fmt: skip
 
 
 def test_named_sources_are_read_and_what_lies_beside_isnt(root: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
 import os
 import tempfile
 from collections import Counter
@@ -25,9 +26,10 @@ from trackers.editing import edits, requests
 from trackers.editing.edits import Attributes, as_tags
 from trackers.errors import NotFound, TrackersError, UsageError
 from trackers.journal.naming import find_run
-from trackers.journal.run_directory import RunDirectory
+from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.plotting import curve_math, matplotlib_figure, presets
 from trackers.readers import registry
+from trackers.readers.boundary import boundary
 from trackers.readers.console import RunConsole, lines_of
 from trackers.readers.run_data import RunData
 from trackers.records import Finish, Span, name_floats, plain_name
@@ -345,11 +347,13 @@ class Tools:
         Raises:
             UsageError: it leads elsewhere.
         """
-        name = reference.removeprefix("run:")
+        name = _bare(reference)
         path = Path(os.path.expanduser(name))
         is_path = path.is_absolute() or ".." in path.parts or os.path.lexists(path)
-        if is_path:
-            self._need_inside(path, reference)
+        # A pattern is one of paths, too, from the current directory.
+        places = [path] if is_path else [found for found in map(Path, glob.glob(str(path))) if any(find_runs(found))]
+        for place in places:
+            self._need_inside(place, reference)
         return name
 
     def _need_inside(self, path: Path, reference: str) -> None:
@@ -370,7 +374,7 @@ class Tools:
         """References as sources that may be read; without any, all that there are."""
         if not references:
             return [*([str(self._root)] if self._root.is_dir() or not self._sources else []), *self._sources]
-        return [reference if self._is_given(reference) else self._own(reference) for reference in references]
+        return [name if self._is_given(name) else self._own(name) for name in map(_bare, references)]
 
     def _is_given(self, reference: str) -> bool:
         """Whether a reference is of another source than our own runs, which the user has named.
@@ -463,6 +467,13 @@ class Tools:
         return {key: value for key, value in line.items() if value not in (None, "", [], {})}
 
 
+def _bare(reference: str) -> str:
+    """A reference without the scheme of our own runs, however often it stands there: what is judged is what is read."""
+    while reference.startswith(f"{registry.OWN}:"):
+        reference = reference.removeprefix(f"{registry.OWN}:")
+    return reference
+
+
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
@@ -532,6 +543,7 @@ def call(tools: Tools, name: str, arguments: dict[str, Any]) -> Any:
     """Call a tool; what the package refuses comes back as ``error`` below ``from_runs``, for the agent to do better."""
     function: Callable[..., Any] = getattr(tools, name)
     try:
-        return function(**arguments)
+        with boundary("what was asked for"):
+            return function(**arguments)
     except TrackersError as error:
         return {"from_runs": {"error": plain(str(error), 1000)}}  # it quotes names that are known
