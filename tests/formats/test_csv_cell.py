@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tests import ROOT
 from tests.analysis.support import T0, write_run
 from trackers import records
 from trackers.cli.app import app
@@ -57,3 +58,11 @@ def test_csv_of_commands_has_no_formula(tmp_path: Path, monkeypatch: pytest.Monk
         for text in (done.stdout if "--format" in words else "", *written):
             for row in csv.reader(io.StringIO(text)):
                 assert not [cell for cell in row if cell.startswith(("=", "+", "-", "@", "\t"))], (words, row)
+
+
+def test_whoever_writes_csv_uses_it() -> None:
+    """Here and in plugins/, so that no new table is left out."""
+    places = [*(ROOT / "trackers").rglob("*.py"), *(ROOT / "plugins").glob("*/trackers_*/*.py")]
+    writers = [path for path in places if "csv.writer(" in (text := path.read_text()) or "DictWriter(" in text]
+    assert len(writers) >= 8
+    assert [path.name for path in writers if path.read_text().count("csv_cell") < 2] == []

@@ -83,9 +83,11 @@ def test_wrong_run_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: 
 def markup(address: str) -> list[str]:
     """Texts that would run a script or ask this address, should one place take them as they are."""
     return [
-        HOSTILE, f'<img src="{address}" onerror="document.title=1">', f"<svg onload=document.title=1><image href={address}>",
+        HOSTILE, f'<img src="{address}" onerror="document.title=1">',
+        f"<svg onload=document.title=1><image href={address}>",
         "</script><script>document.title=1</script>", f"</style><style>@import '{address}'</style>",
-        f"![x]({address})", f"![x](//{address.partition('//')[2]})", f"[x]({address})", "[x](javascript:document.title=1)",
+        f"![x]({address})", f"![x](//{address.partition('//')[2]})", f"[x]({address})",
+        "[x](javascript:document.title=1)",
         f"<{address}>", f"```\n![x]({address})\n", f"\n\n# x\n\n![x]({address})", f"![x][r]\n\n[r]: {address}",
         f"| a | ![x]({address}) |", f"&lt;img src={address}&gt;", f"\\![x]({address})", f"*![x]({address})*",
         f'--><meta http-equiv=refresh content="0;url={address}"><base href={address}>', "__proto__", "<plaintext>",
@@ -95,7 +97,10 @@ def markup(address: str) -> list[str]:
 def write_hostile(number: int, texts: list[str]) -> None:
     """A run with each text in each place that one has: names, settings, results, media, texts, identity."""
     rows = [(step, step, {"loss": 1.0, **dict.fromkeys(texts, 1.0 * number)}) for step in range(3)]
-    config = {text: f"{text}{number}" for text in texts} | {"list": texts, "inner": {text: {text: text} for text in texts}}
+    config = {text: f"{text}{number}" for text in texts} | {
+        "list": texts,
+        "inner": {text: {text: text} for text in texts},
+    }
     path = write_run(f"h{number}", rows, project="h")
     (path / "media").mkdir(exist_ok=True)
     for name in ("x.png", "x.svg", "x.html"):
@@ -124,8 +129,8 @@ class Elements(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Count one."""
         self.names[tag] += 1
-        self.leads |= {f"{name}={value}" for name, value in attrs
-                       if name.startswith("on") or name in ("src", "href", "action", "data", "srcdoc", "http-equiv")}  # fmt: skip
+        leading = ("src", "href", "action", "data", "srcdoc", "http-equiv")
+        self.leads |= {f"{name}={value}" for name, value in attrs if name.startswith("on") or name in leading}
 
 
 def test_texts_of_a_run_are_no_markup_of_the_page() -> None:

@@ -89,7 +89,8 @@ def _item(record: Media, item: MediaFile, info: RunInfo) -> Any:
         columns, rows = media_files.table(info, item)
         out = io.StringIO()
         table = csv.writer(out, lineterminator="\n")
-        table.writerows([map(csv_cell, columns), *([csv_cell(cell) if isinstance(cell, str) else _json(cell) for cell in row] for row in rows)])
+        lines = ([cell if isinstance(cell, str) else _json(cell) for cell in row] for row in [columns, *rows])
+        table.writerows(map(csv_cell, line) for line in lines)
         return aim.Text(out.getvalue())
     if item.file:
         return aim.Text(media_files.content(info, item).decode("utf-8", "replace"))

@@ -65,9 +65,8 @@ def medium(record: Media, item: MediaFile, info: RunInfo) -> tuple[str, bytes, s
         columns, rows = media_files.table(info, item)
         out = io.StringIO()
         table = csv.writer(out, lineterminator="\n")
-        table.writerows(
-            [map(csv_cell, columns), *([csv_cell(cell) if isinstance(cell, str) else as_text(cell) for cell in row] for row in rows)]
-        )
+        lines = ([cell if isinstance(cell, str) else as_text(cell) for cell in row] for row in [columns, *rows])
+        table.writerows(map(csv_cell, line) for line in lines)
         return ASSET, out.getvalue().encode("utf-8", "replace"), "csv"
     if item.file:
         return ASSET, media_files.content(info, item), item.format

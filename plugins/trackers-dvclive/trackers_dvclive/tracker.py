@@ -307,7 +307,7 @@ class DvcliveTracker(DvclivePrecheck):
             columns, rows = media_files.table(self._info, item)
             out = io.StringIO()
             table = csv.writer(out, lineterminator="\n")
-            table.writerows([map(csv_cell, columns), *([_cell(cell) for cell in row] for row in rows)])
+            table.writerows(map(csv_cell, map(_cell, row)) for row in [columns, *rows])
             return layout.TABLES, out.getvalue().encode("utf-8", "replace"), "csv"
         if record.type == "audio":
             suffix = "wav" if item.format == "npy" else item.format
@@ -522,4 +522,4 @@ def _decode_kept(line: bytes) -> IndexedFile:
 
 
 def _cell(value: Any) -> str:
-    return csv_cell(value if isinstance(value, str) else json.dumps(name_floats(value), ensure_ascii=False, default=str))
+    return value if isinstance(value, str) else json.dumps(name_floats(value), ensure_ascii=False, default=str)
