@@ -275,6 +275,43 @@ def test_wandbs_download(tmp_path: Path) -> None:
         (0, {"calm-sun-1 - loss": 2.5, "calm-sun-1 - loss__MIN": 2.5, "calm-sun-1 - loss__MAX": 2.5})]  # fmt: skip
 
 
+STEPLESS = "a row has no step that can be read: the values are kept without one"
+UNCLEAR = "a row has a number like 1.234, which beside decimal commas may be a thousand: it is kept as text"
+OTHER = "a row has not as many cells as the head, and blanks don't say which: none of that is read"
+LONGER = "a row has more cells than the head, which aren't read"
+
+
+@pytest.mark.parametrize(("text", "values", "note"), [
+    ("step,loss\n1,0.5\nx,0.4\n3,0.3\n", [(1, 0.5), (None, 0.4), (3, 0.3)], STEPLESS),
+    ("step,loss\n1,0.5\n,0.4\n3,0.3\n", [(1, 0.5), (None, 0.4), (3, 0.3)], STEPLESS),
+    ("step,loss\n1,0.5\n2.5,0.4\n3,0.3\n", [(1, 0.5), (None, 0.4), (3, 0.3)], STEPLESS),
+    ("step,loss\n1,0.5\nx,\n3,0.3\n", [(1, 0.5), (3, 0.3)], STEPLESS),
+    ("step,time,loss\n1,1700000000.0,0.5\nx,1700000001.0,0.4\n", [(1, 0.5), (None, 0.4)], STEPLESS),
+    ("step,time,loss\n1,1700000000.0,0.5\n,1700000001.0,0.4\n", [(1, 0.5), (None, 0.4)], ""),
+    ("step;loss\n1;0,5\n2;1.234\n", [(1, 0.5)], UNCLEAR),
+    ("step;loss\n1;0,5\n2;-12.345\n", [(1, 0.5)], UNCLEAR),
+    ("step;loss\n1;0,5\n2;0.234\n3;1.25\n4;1.2345\n", [(1, 0.5), (2, 0.234), (3, 1.25), (4, 1.2345)], ""),
+    ("step;loss\n1;0,5\n2;1.234,5\n3;1.234\n", [(1, 0.5), (2, 1234.5), (3, 1234)], ""),
+    ("step loss acc\n1 0.5 0.6\n2 0.4\n3 0.3 0.8\n", [(1, 0.5), (3, 0.3)], OTHER),
+    ("step loss acc\n1 0.5 0.6\n2 0.4 0.7 9\n3 0.3 0.8\n", [(1, 0.5), (3, 0.3)], OTHER),
+    ("step,loss\n1,0.5\n2,0.4,7\n3,0.3,,\n", [(1, 0.5), (2, 0.4), (3, 0.3)], LONGER),
+    ("step,time,loss\n1,1700000000.0,0.5\n2,1700000001.0,0.4,9\n", [(1, 0.5), (2, 0.4)], LONGER),
+])  # fmt: skip
+def test_what_of_a_row_is_not_read_is_noted(
+    text: str, values: list[tuple[int | None, float]], note: str, tmp_path: Path
+) -> None:
+    """A figure that can't be known is none; the note says of how many rows."""
+    found, said = table(tmp_path, text)
+    assert [(step, row["loss"]) for step, _, row in found] == values
+    assert said.startswith(note) if note else "a row" not in said
+
+
+def test_prose_of_as_many_words_is_no_table(tmp_path: Path) -> None:
+    """Rows of blanks are cells where they are numbers."""
+    found, said = table(tmp_path, "one two three\nfour five six\nseven eight\nnine ten eleven\n")
+    assert (found, "blanks" in said) == ([], False)
+
+
 def test_number_that_is_none_here_stays_a_text(tmp_path: Path) -> None:
     """What is too large for a float isn't infinite: it is kept as it is written. Infinity is."""
     (tmp_path / "a.csv").write_text("step,loss\n1,1e400\n2,-1e999\n3,0.5\n4,inf\n5,-Infinity\n")

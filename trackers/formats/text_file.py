@@ -38,6 +38,18 @@ _MARKS = (
 _UNMARKED = ((re.compile(rb"(?:[\t\n\r -~]\0){3}"), "utf-16-le"), (re.compile(rb"(?:\0[\t\n\r -~]){3}"), "utf-16-be"))
 
 
+def narrowed(line: bytes) -> bytes:
+    """A line of UTF-16 in a file that is UTF-8 before it, as PowerShell's ``>>`` leaves it; any other as it is.
+
+    A line ends within its last character, whose rest the next one begins with.
+    """
+    wide = line.removeprefix(b"\0").removeprefix(codecs.BOM_UTF16_LE)
+    if not _UNMARKED[0][0].match(wide):
+        return line
+    text = wide.removesuffix(b"\n")
+    return text.decode("utf-16-le", "replace").encode() + wide[len(text) :]
+
+
 class PackedError(ValueError):
     """A packed file is cut or damaged, or unpacks to far too much: what came before it has been read."""
 

@@ -32,7 +32,7 @@ from trackers.records import FLOAT_NAMES, Config, Finish, Metrics, Record, Summa
 
 OURS = ("step", "time")
 """First columns of a table that this package wrote."""
-FORM = 2
+FORM = 3
 """Of names, steps and times: another one makes what was kept of tables void."""
 SETTINGS = ("hparams.yaml", "args.yaml", "params.json")
 """Files beside a table that hold its run's configuration: Lightning's, Ultralytics', RLlib's."""
@@ -52,6 +52,8 @@ _GROUPED = {
     ".": re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?"),
     ",": re.compile(r"-?[1-9]\d{0,2}(?:[. '\u00a0\u202f]\d{3})+(?:,\d+)?"),
 }
+_UNCLEAR = re.compile(r"-?[1-9]\d{0,2}\.\d{3}")
+"""Beside decimal commas it may be a thousand, or a number with a point."""
 _MILLIONS = re.compile(r"-?[1-9]\d{0,2}(?:\.\d{3}){2,}")
 _DECIMAL = re.compile(r"-?\d+,\d+(?:[eE][+-]?\d+)?")
 
@@ -89,7 +91,13 @@ class Dialect(NamedTuple):
             cell = re.sub(r"[. '\u00a0\u202f]" if self.point == "," else ",", "", cell)
         if self.point == "," and _DECIMAL.fullmatch(cell):
             cell = cell.replace(",", ".")
+        elif self.point == "," and not self.grouped and _UNCLEAR.fullmatch(cell):
+            return cell
         return _value(cell)
+
+    def fits(self, row: Sequence[str], width: int) -> bool:
+        """Whether a row's cells are those of the head: blanks don't say which are missing."""
+        return self.delimiter != " " or len(row) == width
 
     @property
     def said(self) -> list[str]:
@@ -139,7 +147,7 @@ class CsvReader(Reader):
             yield Config(time=table.began, values=settings)
         with _as_table(path):
             if table.layout is None:
-                yield from _ours(path, table.names, written)
+                yield from _ours(path, table.names, written, run)
                 yield from _results(path.with_name("summary.csv"), written)
             else:
                 yield from table.layout.records(_foreign_rows(path, table, run))
@@ -183,6 +191,7 @@ def judged(path: Path) -> JudgedTable:
     elif not names[0]:
         names[0] = "column 1"
     first_run: list[Any] = []
+    content = [row for row in content if dialect.fits(row, len(names))]
     cells = [cells for row in content[:SAMPLE] if (cells := _cells(names, row, dialect))]
     sample = [_long(row, first_run) for row in cells] if _is_long(names) else cells
     layout = _known(names, settings) or layout_of([name for name in names if name], sample, written)
@@ -268,8 +277,7 @@ def _dialect(lines: Sequence[str], comments: int) -> Dialect:
         except csv.Error:
             continue
         width = len(rows[0]) if rows else 0
-        share = sum(len(row) == width for row in rows) / len(rows) if width > 1 else 0.0
-        found.append((share if delimiter != " " or share == 1.0 else 0.0, width, delimiter, rows))
+        found.append((_share(rows, width, delimiter), width, delimiter, rows))
     if not found:
         return Dialect(skipped=skipped)
     share, _, delimiter, rows = max(found, key=lambda each: (round(each[0], 1), each[2] != " ", each[1]))
@@ -282,6 +290,15 @@ def _dialect(lines: Sequence[str], comments: int) -> Dialect:
     if titles and all(_is_number(dialect.value(title)) for title in titles):
         return dialect._replace(names=tuple(f"column {number}" for number in range(1, len(titles) + 1)))
     return dialect._replace(units=tuple(rows[1])) if _has_units(rows[1:], dialect) else dialect
+
+
+def _share(rows: Sequence[Sequence[str]], width: int, delimiter: str) -> float:
+    """Share of the rows that have as many cells as the head; 0.0 where that is no table."""
+    share = sum(len(row) == width for row in rows) / len(rows) if width > 1 else 0.0
+    if delimiter != " " or share == 1.0:
+        return share
+    told = share >= 0.5 and all(map(_is_number, map(_value, itertools.chain(*rows[1:]))))
+    return share if told else 0.0  # else it is prose
 
 
 def _has_units(rows: Sequence[Sequence[str]], dialect: Dialect) -> bool:
@@ -368,31 +385,55 @@ def _cells(names: Sequence[str], row: Sequence[str], dialect: Dialect) -> dict[s
     return {name: found for name, cell in zip(names, row, strict=False) if name and (found := value(cell)) is not None}
 
 
+_ODD = {
+    "longer": "more cells than the head, which aren't read",
+    "other": "not as many cells as the head, and blanks don't say which: none of that is read",
+    "stepless": "no step that can be read: the values are kept without one",
+    "unclear": "a number like 1.234, which beside decimal commas may be a thousand: it is kept as text",
+}
+"""What some of a table's rows have."""
+
+
+def _say(run: SourceRun | None, odd: Counter[str]) -> None:
+    """Note how many rows have what."""
+    for what, count in odd.items():
+        if count and run is not None:
+            add_note(run, f"{'a row has' if count == 1 else f'{count:,} rows have'} {_ODD[what]}")
+
+
 def _foreign_rows(path: Path, table: JudgedTable, run: SourceRun | None) -> Iterator[dict[str, Any]]:
-    longer = 0
+    odd: Counter[str] = Counter()
+    dialect, step = table.dialect, table.layout.step if table.layout is not None else None
+    may_be_unclear = dialect.point == "," and not dialect.grouped
     first_run: list[Any] = []
     is_long = _is_long(table.names)
     with text_file.open_text(path) as file:
-        rows = table.dialect.rows(file)
-        if not table.dialect.names:
+        rows = dialect.rows(file)
+        if not dialect.names:
             next(rows, None)
         width = len(table.names)
         for row in rows:
-            cells = _cells(table.names, row, table.dialect)
-            longer += any(cell.strip() for cell in row[width:])
+            if row and not dialect.fits(row, width):
+                odd["other"] += 1
+                continue
+            cells = _cells(table.names, row, dialect)
             if cells:
+                odd["longer"] += any(cell.strip() for cell in row[width:])
+                odd["stepless"] += step is not None and whole(cells.get(step)) is None
+                odd["unclear"] += may_be_unclear and any(map(_UNCLEAR.fullmatch, map(str.strip, row)))
                 yield _long(cells, first_run) if is_long else cells
-    if longer and run is not None:
-        rows_have = "a row has" if longer == 1 else f"{longer:,} rows have"
-        add_note(run, f"{rows_have} more cells than the head, which aren't read")
+    _say(run, odd)
 
 
-def _ours(path: Path, names: Sequence[str], written: float) -> Iterator[Record]:
+def _ours(path: Path, names: Sequence[str], written: float, run: SourceRun) -> Iterator[Record]:
+    odd: Counter[str] = Counter()
     with text_file.open_text(path) as file:
         rows = table_rows(file)
         next(rows, None)
         for row in rows:
             step = whole(_value(row[0])) if row else None
+            odd["longer"] += any(row[len(names) :])
+            odd["stepless"] += step is None and any(row[:1])
             time = helpers.unix(_value(row[1])) if len(row) > 1 else None
             values: dict[str, Any] = {}
             texts: dict[str, str] = {}
@@ -409,6 +450,7 @@ def _ours(path: Path, names: Sequence[str], written: float) -> Iterator[Record]:
                 yield Metrics(step=step, time=at, values=values)
             if texts:
                 yield Text(step=step, time=at, values=texts)
+    _say(run, odd)
 
 
 def _results(path: Path, time: float) -> Iterator[Record]:

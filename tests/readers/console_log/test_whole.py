@@ -230,3 +230,84 @@ def test_log_with_other_line_ends_is_read_as_usual(name: str) -> None:
     """A log that went through Windows says the same."""
     content = (LOGS / f"{name}.log").read_bytes()
     assert str(rows(read(content.replace(b"\n", b"\r\n"))[0])) == str(rows(read(content)[0]))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_log_that_goes_on_in_utf_16_is_read_as_usual(name: str) -> None:
+    """As PowerShell's `>>` appends to a file that is UTF-8, at any line."""
+    content = (LOGS / f"{name}.log").read_text()
+    lines, due = content.splitlines(keepends=True), str(read(content.replace("\n", "\r\n")))
+    for at in {1, len(lines) // 2, len(lines) - 1}:
+        ascii = next((place for place in range(at, len(lines)) if re.match(r"[ -~]{3}", lines[place])), len(lines))
+        first, last = ("".join(part).replace("\n", "\r\n") for part in (lines[:ascii], lines[ascii:]))
+        assert str(read(first.encode() + last.encode("utf-16-le"))) == due, at
+
+
+OLMO = "2026-08-01 10:00:0{0}.000\thost:0\tolmo_core.train\tINFO\t[step={0}/100,epoch=1]\n    train/CE loss=2.{0}\n"
+OTHER = "2026-08-01 10:00:02.000\thost:0\tcheckpoint:75\tINFO\tSaving:\n"
+
+
+@pytest.mark.parametrize("line", ["    size=5.0\n", "    train/PPL=9.5\n", "    /ckpt/step=2\n", "    all of it\n"])
+def test_field_behind_another_loggers_line_is_no_rows(line: str) -> None:
+    """It is that logger's, whatever it is called; one that could be the row's is counted."""
+    records, note = read(OLMO.format(1) + OLMO.format(2) + OTHER + line + OLMO.format(3))
+    assert rows(records) == {step: {"epoch": 1, "train_loss": float(f"2.{step}")} for step in (1, 2, 3)}
+    assert counted(note) == (line.strip().partition("=")[2] in ("5.0", "9.5"))
+
+
+FIT = "Epoch 0: 100%|██████████| 10/10 [00:01<00:00,  9.50it/s, v_num=0, train_loss=2.300]\n"
+RULE = "─" * 60 + "\n"
+
+
+@pytest.mark.parametrize("of", ["Test", "Validate"])
+@pytest.mark.parametrize(("values", "count"), [
+    (["test_acc            0.8799999952316284", "test_loss/dataset           0.35"], 0),
+    (["test_acc            0.8799999952316284", "test_loss/dataset           0.3x5 1.0"], 1),
+])  # fmt: skip
+def test_table_of_lightnings_test_is_read(of: str, values: list[str], count: int) -> None:
+    """Without rich, too; a row of it that can't be read is counted, and so is a table of two loaders."""
+    table = [
+        RULE,
+        f"       {of} metric             DataLoader 0\n",
+        RULE,
+        *(f"        {value}\n" for value in values),
+        RULE,
+    ]
+    records, note = read(FIT + "".join(table))
+    found = rows(records)[10]
+    assert (found["test_acc"], counted(note)) == (0.8799999952316284, count)
+    assert found.get("test_loss/dataset") == (None if count else 0.35)
+    two = [RULE, f"       {of} metric      DataLoader 0       DataLoader 1\n", RULE, "    acc     0.5     0.6\n", RULE]
+    records, note = read(FIT + "".join(two))
+    assert (set(rows(records)[10]), counted(note)) == ({"epoch", "perf/its_per_sec", "train_loss"}, 1)
+    rich = "│  test_acc  │    0.88    │    0.77    │\n"
+    assert counted(read(FIT + rich)[1]) == 1
+
+
+def test_rows_of_trainer_behind_another_program_have_steps_of_their_own() -> None:
+    """By its bars, or counted from its own first one."""
+    keras = "".join(f"Epoch {epoch}/2\n4/4 {'━' * 20} 2s 100ms/step - loss: {epoch}.5000\n" for epoch in (1, 2))
+    row = "{{'loss': {0}.5, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': {0}.0}}\n"
+    for bar in ("", " 50%|# | {0}/3 [00:0{0}<00:05,  1.33it/s]\n"):
+        records, note = read(keras + "".join((bar + row).format(step) for step in (1, 2, 3)))
+        found = rows(records)
+        assert [found[step].get("loss", found[step].get("hugging-face-trainer/loss")) for step in (1, 2, 3)] == [
+            1.5, 2.5, 3.5,
+        ]  # fmt: skip
+        assert ("the log has no steps" in note) == (bar == "")
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+@pytest.mark.parametrize("labels", [("", ""), ("[rank0]:", "[rank1]:")], ids=["bare", "labelled"])
+def test_two_ranks_that_do_not_say_so_are_noted(labels: tuple[str, str], stamped: bool) -> None:
+    """The first line of each step counts, and the note says how many others say otherwise; one that names its rank is
+    its rank's."""
+    line = "{}{}step: {}  loss:  {:.4f}  memory: 66.24GiB(37.84%)  tps: {:,}  tflops: 314.03  mfu: 13.22%\n"
+    text = "".join(
+        line.format(labels[rank], f"2026-03-07 19:46:0{step},{rank}00 - root - INFO - " if stamped else "", step,
+                    7.5 - rank, 9000 + 500 * rank)
+        for step in (1, 2, 3) for rank in (0, 1))  # fmt: skip
+    records, note = read(text)
+    assert [values["train_loss"] for values in rows(records).values()] == [7.5, 7.5, 7.5]
+    said = note.startswith("3 lines say other values of a step than the line before them")
+    assert said or (stamped and labels != ("", "") and note == "")

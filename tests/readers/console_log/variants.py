@@ -132,6 +132,7 @@ VARIANTS: dict[str, Sample] = {
                 "perf/tflops_per_gpu": 314.03, "perf/mfu_percent": 13.22},
         },
         "TorchTitan", release="2025 and 2026", begins="2026-03-07 19:46:19.569", ends="2026-03-07 19:46:21.569",
+        note="3 lines say other values of a step than the line before them, as another rank's would, first at line 3",
     ),
     "torchtitan-colours": Sample(
         {

@@ -147,6 +147,7 @@ class LogStream:
         self._ended = ""
         self._copies = _Copies()
         self._step = 0
+        self._steps: dict[Program, int] = {}  # of each program's row that was read last
         self._main = survey.main
 
     def read(self, file: BinaryIO) -> Iterator[Record]:
@@ -155,7 +156,7 @@ class LogStream:
         Raises:
             NotFound: no line is of a form known here.
         """
-        wrapped = 0
+        wrapped = 0.0
         lines = self.lines
         for number, line in enumerate(_read_lines(file, self._say_cut), 1):
             lines.number = number
@@ -169,19 +170,20 @@ class LogStream:
                         wrapped = 0
                         yield from self._take(row, text)
                     else:
-                        wrapped = WRAPPED_LINES if row.kind == BROKEN else wrapped  # what follows is that row's
+                        wrapped = math.inf if row.kind == BROKEN else wrapped  # what follows is that row's
                         self._see_event(row, text)
                 if rows:
                     continue
-                if self._pending is not None and wrapped < WRAPPED_LINES:
-                    values = lines.goes_on(self._pending)
+                most = math.inf if self._pending is not None and self._pending.form.lines else WRAPPED_LINES
+                if self._pending is not None and wrapped < most:
+                    values = lines.goes_on(self._pending, wrapped >= WRAPPED_LINES)
                     if values is None:
                         self.account.spoil(self._pending, number, text)
                     elif values:
                         self._pending.values.update(values)
                         wrapped = 0 if self._pending.form.lines else wrapped + 1
-                    else:
-                        wrapped += 1
+                    else:  # of several lines, another's is the end
+                        wrapped += WRAPPED_LINES if self._pending.form.lines and _WORD.search(text) else 1
                     if values is None or values:
                         continue
                 self._see_other_line(text, lines.text)
@@ -231,6 +233,7 @@ class LogStream:
             row.values = {**self._next, **row.values}
             self._next = {}
         self._pending, self._line = row, self.lines.number
+        self._steps[row.program] = row.step or 0
         self._recognise(row)
         if len(self.lines.keys) != self._seen_keys:
             self._seen_keys, self._new_keys = len(self.lines.keys), True
@@ -250,7 +253,7 @@ class LogStream:
         self.lines.fill(row)
         bars, row_after = self._bars, rows[0] if rows and rows[0].kind == kinds.BAR else None
         behind = (row_after.total or 0, row_after.step or 0) if row_after is not None else None
-        last = 0 if self._evidence or self._is_second(row) else self._last_step()
+        last = 0 if self._evidence or self._is_second(row) else self._steps.get(row.program, 0)
         epoch = row.values.get("epoch")
         step = self._survey.bars.step_of(epoch, bars, behind, last)
         if step is None and row.kind == TRAIN and not row.form.ends:
@@ -265,25 +268,23 @@ class LogStream:
         elif row_after is not None and row_after.step == step:
             self._bar_length, row.elapsed = row_after.total, row_after.elapsed
         row.bar = self._bar_length
-        row.step = step if step is not None else self._count(epoch) + (row.kind == TRAIN and not row.form.ends)
+        row.step = (
+            step if step is not None else self._count(row.program, epoch) + (row.kind == TRAIN and not row.form.ends)
+        )
         if epoch is not None and len(self.paired) < ROWS_PAIRED:
             at_end = {of: of for of in bars} if row.form.ends else bars
             self.paired.append(Paired(float(epoch), at_end, None if row.form.ends else behind))
         yield from self._take(row, row.line)
 
-    def _count(self, epoch: float | None) -> int:
+    def _count(self, program: Program, epoch: float | None) -> int:
         """How many rows that are only counted came before; behind a loaded checkpoint, those of epochs before."""
         if not self._evidence:
-            count = self._last_step()
+            count = self._steps.get(program, 0)
         else:
             count = 0 if epoch is None else max((n for known, n in self._counted if known < epoch), default=0)
         if epoch is not None and len(self._counted) < ROWS_PAIRED:
             self._counted.append((float(epoch), count + 1))
         return count
-
-    def _last_step(self) -> int:
-        """The step of the row that was read last."""
-        return self._step if self._pending is None else self._pending.step or 0
 
     def _recognise(self, row: LogRow) -> None:
         self.lines.recognise(row.program)
@@ -311,7 +312,7 @@ class LogStream:
         elif row.kind == kinds.END:
             self._ended = "finished"
         elif row.kind == kinds.BAR:
-            fell = row.total == self._bar_length and (row.step or 0) < self._last_step()
+            fell = row.total == self._bar_length and (row.step or 0) < self._steps.get(row.program, 0)
             if self._ended == "finished":  # what comes is of a training of its own
                 self.lines.bars = {of: at for of, at in self.lines.bars.items() if at < of}
             elif fell:
@@ -383,6 +384,7 @@ class LogStream:
                 return MORE if row.values else COPY
             if beside and not row.form.bar and not row.program.rounded:
                 self._complete(row)
+                self._note_other(row, seen.before)
                 return COPY
             if newest and row.form.bar and seen.before is not None:
                 return self._redrawn(row)
@@ -484,6 +486,8 @@ class LogStream:
     def _note_other(self, row: LogRow, before: LogRow | None) -> None:
         """Take note of a line that isn't read because one of its step was, where it says other values than that."""
         before = before or self._pending  # another's, such as a process's that took its place
+        if row.time is not None and before is not None and row.source != before.source:
+            return  # it says which rank it is, or who wrote it
         if before is not None and not before.cut and before.step == row.step and before.form is row.form:
             self.lines.fill(row)
             others = [name for name, value in row.values.items() if not _same(value, before.values.get(name, value))]
@@ -716,6 +720,7 @@ WORDS = 1000
 LONGEST = 1000
 """How many programs a refusal names, by so many words of a log, in so many bytes of a line."""
 _WORDS = re.compile(r"[a-z_]{2,40}")
+_WORD = re.compile(rb"\w")
 _TABLE_HEAD = re.compile(rb"[\w./()%@-]{1,40}(?:[,;\t][\w./()%@-]{1,40}){1,100}")
 """A first line as a table has it: Keras' CSVLogger is mostly told to write training.log."""
 COUNTERS = ("consumed_samples", "consumed_tokens", "global_step", "training/global_step", "num_tokens", "total_tokens")
@@ -862,7 +867,7 @@ def may_restart(file: BinaryIO) -> bool:
             text = rest + block
             end = text.rfind(b"\n") + 1 or (len(text) if len(text) > LINE_BYTES else 0)
             rest = text[end:]
-            if _comes_again(text[:end], last) or any(word in text for word in _HELPERS_WORDS):
+            if _comes_again(text[:end], last) or b"\0" in text or any(word in text for word in _HELPERS_WORDS):
                 return True
     except text_file.PackedError:
         pass
@@ -917,7 +922,8 @@ def _seconds(row: LogRow) -> float:
 def _read_lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) -> Iterator[bytes]:
     """Lines as far as they can be read: a packed file that was cut, or unpacks to far too much, ends; that is said."""
     try:
-        yield from iter(partial(file.readline, LINE_BYTES), b"")
+        for line in iter(partial(file.readline, LINE_BYTES), b""):
+            yield line if b"\0" not in line else text_file.narrowed(line)
     except text_file.PackedError:
         say_cut()
 

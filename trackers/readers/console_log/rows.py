@@ -13,22 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trackers.readers.console_log import programs
+from trackers.readers.console_log.forms import program as kinds
 from trackers.readers.console_log.forms.fields import PIPES, FieldReader, Fields, scaled, seconds
-from trackers.readers.console_log.forms.program import (
-    BAR,
-    BEGIN,
-    END,
-    EPOCH,
-    HEADER,
-    MEMORY,
-    PARTS,
-    RESUME,
-    ROWS,
-    SIGN,
-    TRAIN,
-    Form,
-    Program,
-)
+from trackers.readers.console_log.forms.program import PARTS, ROWS, TRAIN, Form, Program
 from trackers.readers.console_log.lines import COLOR, begins_message, find_time, minute_start, split
 from trackers.readers.console_log.own_format import OwnForm, Patience
 from trackers.readers.console_log.programs import megatron
@@ -48,7 +35,7 @@ _PREFIX_BYTES = 512
 """A line's head (stamps, rank, file) is no longer; what precedes is another line that lost its end."""
 _OPEN = re.compile(rb"\|\s*(?:\w+ )?(?:max )?mem usage[/\w]*:[^|]*(?:GB|GiB|%)\s*$")
 """A last field behind which no "|" stands, though others have one: Primus joins its fields."""
-_INDENTED = re.compile(rb"\s{2,40}[A-Za-z][^=\n]{0,200}=")
+_INDENTED = re.compile(rb"\s{2,200}[A-Za-z_](?:[^=\n]{0,200}=|[^\n]{0,400}\s[-+]?[\d.]{1,30}\s*$)")
 """A field on a line of its own, whatever it says."""
 _MOST = 16
 """Rows of one line: more than two are damage."""
@@ -238,8 +225,10 @@ class LineReader:
         if trained_ms is not None and math.isfinite(trained_ms):
             row.elapsed = float(trained_ms) / 1000
 
-    def goes_on(self, row: LogRow) -> dict[str, Number] | None:
+    def goes_on(self, row: LogRow, late: bool) -> dict[str, Number] | None:
         """The values of the line that was read last, if it continues a row; {} if it doesn't, None if it is damaged.
+
+        late: lines that don't continue it came since, so that nothing tells whether this one does.
 
         A wrapped line's fields are ones that the row has none of; fields on lines of their own begin as the form says.
         """
@@ -249,6 +238,8 @@ class LineReader:
         following = row.form.following
         if following is not None:
             match = following.match(self.text)
+            if late:
+                return None if match is not None and b"=" in text else {}
             if match is None or not self._whole:
                 return None if _INDENTED.match(self.text) else {}
             values: dict[str, Number] = {}
@@ -260,7 +251,7 @@ class LineReader:
                 reader.add(key.encode(), cell, values) for key, cell in zip(row.head, cells, strict=True))  # fmt: skip
             of = name.decode("utf-8", "replace")
             return {f"{key}/{of}": value for key, value in values.items()} if whole else None
-        if row.program.family != megatron.FAMILY:
+        if row.program.family != megatron.FAMILY or late:
             return {}
         key = text.partition(b":")[0].decode("utf-8", "replace").strip()
         if not megatron.is_known(key):
@@ -435,29 +426,31 @@ class LineReader:
         self, program: Program, form: Form, line: bytes, begin: int, end: int, groups: dict[str, Any]
     ) -> Sequence[LogRow]:
         """Take note of a line that has no values."""
-        if form.kind == EPOCH:
+        if form.kind == kinds.EPOCH:
             before, self.epoch, epochs = self.epoch, _int(groups.get("epoch")), _int(groups.get("epochs"))
             self.fits += before is not None and self.epoch is not None and self.epoch <= before
             self._open = True
             self.epochs = epochs if epochs is not None else self.epochs
-        elif form.kind == HEADER:
+        elif form.kind == kinds.HEADER:
             columns = _grouped(groups["columns"].decode("utf-8", "replace").split())
             self.columns[form.named if form.named != "{}" else TRAIN] = columns
             self._open = self._open or form.named == "{}"
             self._took = groups.get("elapsed")
-        elif form.kind == BAR:
+        elif form.kind == kinds.BAR:
             batch, of = int(groups["batch"]), _int(groups["of"])
             if of is not None and (of in self.bars or len(self.bars) < BARS):
                 self.bars[of], self.spent[of] = batch, seconds(groups["elapsed"].decode()) or 0.0
                 return [
-                    LogRow(batch, BAR, program, form, line, begin, end, total=of, elapsed=self.spent[of], filled=True)
+                    LogRow(
+                        batch, kinds.BAR, program, form, line, begin, end, total=of, elapsed=self.spent[of], filled=True
+                    )
                 ]
-        elif form.kind == SIGN:
+        elif form.kind == kinds.SIGN:
             self._signed.add(program.family or program.name)
-        elif form.kind in (RESUME, BEGIN, END):
-            if form.kind == END and not self.is_known(program):
+        elif form.kind in (kinds.RESUME, kinds.BEGIN, kinds.END):
+            if form.kind == kinds.END and not self.is_known(program):
                 return ()
-            self._open = self._open and form.kind != END
+            self._open = self._open and form.kind != kinds.END
             step, epoch = _int(groups.get("step")), _int(groups.get("epoch"))
             if epoch in self._epochs:  # which is done, and whose steps count from 0
                 step = sum(self._epochs[epoch]) - 1
@@ -504,7 +497,7 @@ class LineReader:
             row.head.update({} if row.bad else zip(columns, cells, strict=True))
         if groups.get("set") or groups.get("rank"):
             row.part = (groups.get("set") or groups["rank"]).decode("utf-8", "replace")
-            row.source = row.part if form.kind == MEMORY else row.source  # each rank has such a line of its own
+            row.source = row.part if form.kind == kinds.MEMORY else row.source  # each rank has such a line of its own
         if elapsed := groups.get("elapsed") or groups.get("spent"):
             row.elapsed = seconds(elapsed.decode())
         row.total = _count(groups.get("total"))

@@ -11,6 +11,8 @@ _EPOCH = r"Epoch (?P<epoch>INT):\s+"
 _RICH = FieldLayout(pattern=re.compile(rb"([A-Za-z_][^\s:]{0,300}): ?([^\s:]{1,100})(?:\s+|$)"))
 _MORE = r"\s{20,200}([A-Za-z_][^\s:]{0,300}): ?(NUM)\s*$"
 _LINE = r"(?:│|\|)"
+_HEAD = r"\s*\S{4,40} metric\s{2,200}DataLoader INT\s*"
+_VALUE = r"\s{2,200}([A-Za-z_]\S{0,200})\s+(NUM)\s*$"
 _TABLE = FieldLayout(
     pattern=re.compile(rf"([A-Za-z_]\S{{0,200}})\s{{1,200}}{_LINE}\s{{1,200}}(\S{{1,100}})\s{{1,200}}{_LINE}".encode())
 )
@@ -33,7 +35,8 @@ PROGRAM = Program(
              first=False),
         Form("GPU available: ", r"GPU available: (?:True|False)", SIGN),
         Form("│", rf"{_LINE}(?=\s+[A-Za-z_]\S{{0,200}}\s+{_LINE}\s+NUM\s+{_LINE}\s*$)", EVAL, _TABLE, later=True,
-             first=False),
+             first=False, looks=rf"{_LINE}\s+[A-Za-z_]\S{{0,200}}\s+{_LINE}\s+NUM\s"),
+        Form(" metric  ", _HEAD + "$", EVAL, later=True, first=False, lines=_VALUE, looks=_HEAD),
         Form("`Trainer.fit` stopped", r"`Trainer\.fit` stopped:", END),
         Form("Restor", r"Restor(?:ing states|ed all states) from the checkpoint", RESUME),
     ),
