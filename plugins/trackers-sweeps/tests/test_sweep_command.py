@@ -84,6 +84,15 @@ def test_environment_in_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
         arguments(["${envvar:NOT_THERE}"], {})
 
 
+def test_value_is_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a file gives as a value expands nothing of the environment, wherever it stands."""
+    monkeypatch.setenv("MY_SECRET", "s3cret")
+    point = {"a": "${envvar:MY_SECRET}", "b": "{a}", "c": "$MY_SECRET"}
+    for word in ("{a}", "x={a}{b}{c}", "${args}", "${args_json}", "p"):
+        assert "s3cret" not in " ".join(arguments([word], point))
+    assert arguments(["${envvar:MY_SECRET}{a}"], point) == ["s3cret${envvar:MY_SECRET}"]
+
+
 def test_nested_parameters_are_nested_where_values_are() -> None:
     """In the configuration and in JSON; a name with a dot that nobody nested stays one."""
     point, nested = {"a.b": 1, "optimizer.deep.lr": 2, "optimizer.name": "adam"}, {

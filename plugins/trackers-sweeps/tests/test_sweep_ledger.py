@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import stat
 import threading
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from trackers_sweeps.ledger import Ledger, PointOutcome
 from trackers.errors import UsageError
 from trackers.journal import lease
 from trackers.journal.lease import Holder, read_holder
+from trackers.support import confined
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +34,26 @@ def elsewhere(ledger: Ledger, count: int = 0) -> None:
     temporary = ledger.folder / "written"
     temporary.write_bytes(msgspec.json.encode(holder))
     temporary.replace(ledger.folder / "lease")
+
+
+@pytest.mark.parametrize(("share", "mode"), [("owner", 0o700), ("group", 0o750), ("umask", 0o755)])
+def test_folder_is_for_whom_runs_are_shared_with(share: str, mode: int) -> None:
+    """It has what the programs print, as they print it, and their commands; a link in its place is not followed."""
+    before = os.umask(0o022)
+    try:
+        ledger = Ledger(Path("runs"), "s")
+        ledger.begin(share=share)
+        ledger.note_command(["train", "--api-key", "x"])
+        ledger.note("a", PointOutcome())
+        confined.touch(ledger.log("a"), root=ledger.folder)
+        assert stat.S_IMODE(ledger.folder.stat().st_mode) == mode
+        assert {stat.S_IMODE(path.stat().st_mode) for path in ledger.folder.iterdir()} == {mode & 0o666}
+    finally:
+        os.umask(before)
+    Path("elsewhere").mkdir()
+    Path("runs/.sweeps/t").symlink_to(Path("elsewhere").absolute())
+    with pytest.raises(OSError, match="link"):
+        Ledger(Path("runs"), "t").begin(share=share)
 
 
 @pytest.mark.heavy

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -143,6 +144,24 @@ def test_files_of_others_that_make_no_sense_count_as_nothing(content: str, metho
     one = chooser(tmp_path, 3, method=method)
     one._ledger.parameters("p0", "trial").write_text(content)
     assert one.choose(1, {}).keys() == {"x", "y", "depth"}
+
+
+def test_point_that_somebody_else_planted_lies_where_the_search_draws(tmp_path: Path) -> None:
+    """Who can write to a shared folder chooses no value of the command's, neither a drawn nor a fixed one."""
+    pytest.importorskip("optuna")
+    one = chooser(tmp_path, 2)
+    honest = one.choose(0, {})
+    units = dict.fromkeys(DRAWS, 0.5)
+    for planted in (units, {**units, next(iter(DRAWS)): 7.0}, {}):
+        evil = Trial(point=dict.fromkeys(honest, "/tmp/evil.pkl"), units=planted)
+        one._ledger.write_trial("p1", msgspec.json.encode(evil))
+        point = chooser(tmp_path, 2).choose(1, {})
+        assert point.keys() == honest.keys()
+        assert point["depth"] == 2
+        assert "/tmp/evil.pkl" not in point.values()
+    pruned = chooser(tmp_path, 2, method="")
+    pruned._ledger.write_trial("p1", msgspec.json.encode(Trial(point={"lr": "/tmp/evil.pkl"})))
+    assert pruned.choose(1, {"lr": 0.1}) == {"lr": 0.1}
 
 
 def test_curve_has_each_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,11 @@ def arguments(
 
     words: list[str] = []
     for word in command:
-        words += macros[word] if word in macros else [_VARIABLE.sub(_variable, braces.sub(value, word))]
+        # A value is a text, also one that looks like a variable: it may be of a file.
+        parts = [
+            _variable(part) if at % 2 else braces.sub(value, part) for at, part in enumerate(_VARIABLE.split(word))
+        ]
+        words += macros[word] if word in macros else ["".join(parts)]
     if not named and not any(word in ALL_VALUES for word in command):
         words += flags
     return words
@@ -102,11 +106,11 @@ def _braces(names: Collection[str]) -> re.Pattern[str]:
     )
 
 
-def _variable(match: re.Match[str]) -> str:
+def _variable(name: str) -> str:
     try:
-        return os.environ[match[1]]
+        return os.environ[name]
     except KeyError:
-        raise UsageError(f"{match[0]} in the command: there is no environment variable {match[1]!r}") from None
+        raise UsageError(f"${{envvar:{name}}} in the command: there is no environment variable {name!r}") from None
 
 
 def tree(point: Point, nested: Mapping[str, Sequence[str]]) -> dict[str, Any]:

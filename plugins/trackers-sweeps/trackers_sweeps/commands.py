@@ -81,6 +81,7 @@ def run(
 
     Example: trackers run --grid lr=0.1,0.01 --seeds 4 -- python train.py
     """
+    from trackers import configuration
     from trackers_sweeps.plan import SweepWords, planned
     from trackers_sweeps.program import Sweep
 
@@ -103,6 +104,7 @@ def run(
         trained = Sweep(
             plan, root=root, address=store, copies=(lambda: [runs_root(directory)]) if store else list,
             jobs=jobs or max(1, len(plan.devices)), goes_on=goes_on, say=_say, show=show, worker=worker,
+            share=str(configuration.resolve()["TRACKER_SHARE"]),
         )  # fmt: skip
         whole = trained.run()
     if store and worker:

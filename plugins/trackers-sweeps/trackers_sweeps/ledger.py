@@ -16,7 +16,7 @@ import msgspec
 
 from trackers.errors import UNDECODABLE, UsageError
 from trackers.journal.lease import HALF_WRITTEN_S, STALE_S, Lease
-from trackers.journal.run_directory import read_small, replace_file
+from trackers.journal.run_directory import SHARES, read_small, replace_file
 from trackers.support import confined, machines, processes
 
 SWEEPS = ".sweeps"
@@ -65,17 +65,21 @@ class Ledger:
         self._lease = Lease(self.folder / "lease")
         self._claims: dict[str, Lease] = {}
 
-    def begin(self, *, shared: bool = False) -> None:
+    def begin(self, *, shared: bool = False, share: str = "owner") -> None:
         """Take the sweep: one process trains it at a time.
 
         Args:
             shared: several do, each of which takes single points by :meth:`claim`.
+            share: who can read it, as ``TRACKER_SHARE`` says: it has what the programs print, and their commands.
 
         Raises:
             UsageError: another one does. OSError: the folder can't be made or written.
         """
         self._root.mkdir(parents=True, exist_ok=True)
-        confined.make_folder(self.folder, root=self._root)
+        confined.make_folder(self.folder.parent, root=self._root)
+        with contextlib.suppress(FileExistsError):
+            self.folder.mkdir(SHARES.get(share, 0o700))
+        confined.make_folder(self.folder, root=self._root)  # it is no link
         if shared:
             confined.make_folder(self.folder / CLAIMS, root=self._root)
             return

@@ -116,6 +116,7 @@ class Sweep:
         show: called with what is trained now, how much is done, and of how much.
         worker: other workers of this sweep train points, too, here and wherever the directory is shared: each point is
             claimed before it is trained. What has failed isn't tried again by a worker.
+        share: who can read the sweep's folder, as ``TRACKER_SHARE`` says.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class Sweep:
         say: Callable[[str], None] = print,
         show: Callable[[str, int, int], None] = lambda what, done, total: None,
         worker: bool = False,
+        share: str = "owner",
     ) -> None:
         self.name = plan.name
         self.tasks = list(plan.tasks)
@@ -157,6 +159,7 @@ class Sweep:
         self._signals: list[int] = []
         self._broken = ""
         self._worker = worker
+        self._share_with = share
         self._chooser = Chooser(plan.search, self.ledger, plan.name, self._ids) if plan.search is not None else None
         self._watched_at = 0.0
         self._claimed: dict[int, Any] = {}  # leases, by the task's place
@@ -174,7 +177,7 @@ class Sweep:
             UsageError: another process trains this sweep, its points were trained by another command, or the first
                 program can't be started. OSError: nothing can be written there.
         """
-        self.ledger.begin(shared=self._worker)
+        self.ledger.begin(shared=self._worker, share=self._share_with)
         # Whoever started it with nohup, or in the background of a script, has these ignored.
         caught = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._stop) for number in caught}

@@ -172,31 +172,35 @@ class Chooser:
         Raises:
             OSError: it can't be written.
         """
-        known = self.trial(place)
-        if known is None or known.point.keys() != (self._names() or given.keys()):
-            known = self._new(place) if self._search.method else Trial(point=given)
+        known = self.trial(place) or Trial()
+        if not self._search.method:
+            known.point = given
+        elif self._is_drawn(known):
+            known.point = self._point(known.units)
+        else:
+            known = self._new(place)
         known.state, known.value, known.rungs = "", None, {}
         self._ended.pop(place, None)
         self._curves.pop(place, None)
         self._write(place, known)
         return known.point
 
-    def _names(self) -> set[str]:
-        return {*self._search.fixed, *self._search.draws} if self._search.method else set()
+    def _is_drawn(self, trial: Trial) -> bool:
+        """Whether its point lies where this search draws: who can write to the folder names no other values."""
+        return trial.units.keys() == self._search.draws.keys() and all(0 <= unit <= 1 for unit in trial.units.values())
+
+    def _point(self, units: Mapping[str, float]) -> Point:
+        return {**self._search.fixed, **{name: draw.at(units[name]) for name, draw in self._search.draws.items()}}
 
     def _new(self, place: int) -> Trial:
         seed = int.from_bytes(hashlib.sha256(f"{self._name} {place}".encode()).digest()[:4], "big")
-        known = [
-            trial for trial in self.trials().values()
-            if trial.units.keys() == self._search.draws.keys() and all(0 <= unit <= 1 for unit in trial.units.values())
-        ]  # fmt: skip
+        known = list(filter(self._is_drawn, self.trials().values()))
         generation = 0
         if self._search.method == "tpe":
             units = self._tpe(known, seed)
         else:
             units, generation = self._cmaes(known, seed)
-        drawn = {name: draw.at(units[name]) for name, draw in self._search.draws.items()}
-        return Trial(point={**self._search.fixed, **drawn}, units=units, generation=generation)
+        return Trial(point=self._point(units), units=units, generation=generation)
 
     def _tpe(self, known: Sequence[Trial], seed: int) -> dict[str, float]:
         import optuna

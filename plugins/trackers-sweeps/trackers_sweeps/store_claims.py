@@ -112,13 +112,13 @@ class StoreLedger(Ledger):
         """The object of a claim."""
         return f"{self._below}/claims/{point}/{number:04d}"
 
-    def begin(self, *, shared: bool = False) -> None:
+    def begin(self, *, shared: bool = False, share: str = "owner") -> None:
         """See :class:`Ledger`.
 
         Raises:
             UsageError: the store can't be asked.
         """
-        super().begin(shared=shared)
+        super().begin(shared=shared, share=share)
         try:
             self._look()
         except DeliveryError as error:
