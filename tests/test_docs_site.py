@@ -286,6 +286,8 @@ ROWS = {
     "its content": "test_every_answer_has_the_policy test_files_of_media_are_shown_or_saved_never_run",
     "a page that is written as a file": "test_texts_of_a_run_are_no_markup_of_the_page "
     "test_page_asks_nobody_and_runs_its_own_script_alone",
+    "a sweep's file": "test_value_is_no_variable test_point_that_somebody_else_planted_lies_where_the_search_draws "
+    "test_files_of_others_that_make_no_sense_count_as_nothing test_processes_that_somebody_else_names_get_no_signal",
     "[`trackers mcp`]": "test_nothing_but_what_was_named_is_read test_what_a_hostile_run_says_is_data "
     "test_hands_are_only_what_was_allowed test_http_needs_the_token_and_this_machine "
     "test_tokens_have_256_random_bits",
@@ -296,6 +298,7 @@ ROWS = {
     "test_files_of_ranks_are_as_private_as_the_run",
     "in it, text of files": "test_uncommitted_patch_is_its_owners_alone test_refused_records_are_their_owners_alone",
     "in it, `console/*`": "test_raw_text_is_for_its_owner_alone",
+    "`.sweeps/NAME`": "test_folder_is_for_whom_runs_are_shared_with",
     "what deliveries write elsewhere": "test_files_of_a_run_are_for_whom_it_is_shared_with",
     "stores that several users write to": "test_stores_of_several_users_follow_the_umask",
     "the project's folder": "test_files_of_a_run_are_for_whom_it_is_shared_with",
@@ -345,6 +348,7 @@ SENTENCES = {
     "`trackers rerun` makes": "test_filters_of_the_repository_and_of_the_user_do_not_run "
     "test_hooks_of_the_repository_do_not_run",
     "What merely lies": "test_own_tree_is_data_until_it_is_named",
+    "Names count that": "test_file_of_the_directory_names_nothing_elsewhere",
     "`.config` and defconfigs": "test_file_of_the_directory_names_nothing_elsewhere "
     "test_directorys_own_file_names_no_program",
     "Such an option is left out": "test_file_of_the_directory_names_nothing_elsewhere",

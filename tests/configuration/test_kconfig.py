@@ -641,6 +641,11 @@ def test_tree_of_the_directory_reaches_nothing(
         ("TRACKER_SHARE", "umask", False),
         ("TRACKER_PRIVATE", "n", False),
         ("TRACKER_INLINE", "y", False),
+        ("WANDB_ENTITY", "another-team", False),
+        ("TRACKER_DATA", "/etc/hostname", False),
+        ("TRACKER_DATA", "data/*.bin", False),
+        ("TRACKER_PROJECT", "p", True),
+        ("TRACKER", "json,wandb", True),
     ],
 )
 def test_file_of_the_directory_names_nothing_elsewhere(
@@ -668,7 +673,8 @@ def test_file_of_the_directory_names_nothing_elsewhere(
 @pytest.mark.parametrize(
     ("symbol", "harmless", "default"),
     [("TRACKER_SHARE", '"owner"', '"umask"'), ("TRACKER_SHARE", '"owner"', '"group"'),
-     ("JSON_DIR", '"out"', '"/tmp/x"'), ("TRACKER_PRIVATE", "y", "n"), ("TRACKER_INLINE", "n", "y")],
+     ("JSON_DIR", '"out"', '"/tmp/x"'), ("TRACKER_PRIVATE", "y", "n"), ("TRACKER_INLINE", "n", "y"),
+     ("WANDB_ENTITY", '""', '"another-team"')],
 )  # fmt: skip
 def test_harmless_value_covers_no_other_of_the_directorys_tree(
     symbol: str, harmless: str, default: str, tmp_path: Path

@@ -30,9 +30,11 @@ DIRECTORIES = (
 )  # fmt: skip
 LISTENING = ("TRACKER_NODES", "TRACKER_NODES_ADDRESS", "TRACKER_NODES_TLS")
 OPENING: dict[str, tuple[str | bool, ...]] = {
-    "TRACKER_SHARE": ("owner",), "TRACKER_PRIVATE": ("y", True), "TRACKER_INLINE": ("n", False),
+    "TRACKER_SHARE": ("owner",), "TRACKER_PRIVATE": ("y", True), "TRACKER_INLINE": ("n", False), "WANDB_ENTITY": ("",),
+    "TRACKER_DATA": ("",),
 }  # fmt: skip
-"""What decides who reads new files, with the values that show none to others: inside training, the umask decides."""
+"""What decides who gets a run's data (inside training, the umask does), and whose contents it reads, by patterns that
+links lead astray: with the values that show nothing to others."""
 INSTRUCTIONS = frozenset((*PROGRAMS, *ADDRESSES, *DIRECTORIES, *LISTENING, "TRACKER_SHARE"))
 """Options that make a process run, contact, hear or write something, or let others read it: they count where the
 reader gave them."""
