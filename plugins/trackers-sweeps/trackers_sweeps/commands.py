@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trackers.cli.common import AsJson, RunsDir, print_table, printable
-from trackers.cli.roots import named_store, runs_root
 
 if TYPE_CHECKING:
-    from trackers_sweeps.plan import SweepPlan
-    from trackers_sweeps.program import Sweep
+    from trackers_sweeps.python import SweepResults
 
 app = typer.Typer()
 
@@ -81,9 +79,8 @@ def run(
 
     Example: trackers run --grid lr=0.1,0.01 --seeds 4 -- python train.py
     """
-    from trackers import configuration
     from trackers_sweeps.plan import SweepWords, planned
-    from trackers_sweeps.program import Sweep
+    from trackers_sweeps.python import train
 
     plan = planned(
         SweepWords(
@@ -98,19 +95,10 @@ def run(
         for line in plan.commands():
             print(printable(line))
         return
-    store, own = named_store(directory)
-    root = own if store else runs_root(directory, change="written to")
     with _display() as show:
-        trained = Sweep(
-            plan, root=root, address=store, copies=(lambda: [runs_root(directory)]) if store else list,
-            jobs=jobs or max(1, len(plan.devices)), goes_on=goes_on, say=_say, show=show, worker=worker,
-            share=str(configuration.resolve()["TRACKER_SHARE"]),
-        )  # fmt: skip
-        whole = trained.run()
-    if store and worker:
-        trained.refresh()  # with what the others have trained
-    _print_results(trained, plan, root, as_json)
-    raise typer.Exit(128 + trained.signalled if trained.signalled and not whole else 0 if whole else 1)
+        trained = train(plan, directory, jobs, goes_on, worker, _say, show)
+    _print_results(trained, as_json)
+    raise typer.Exit(128 + trained.signalled if trained.signalled and not trained.whole else 0 if trained.whole else 1)
 
 
 def _say(line: str) -> None:
@@ -132,18 +120,18 @@ def _display() -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
-def _print_results(trained: Sweep, plan: SweepPlan, root: Path, as_json: bool) -> None:
+def _print_results(trained: SweepResults, as_json: bool) -> None:
     from trackers.analysis.tables import TextTable
-    from trackers_sweeps.program import results, table
+    from trackers_sweeps.program import table
 
-    chosen, ranked = results(trained.directories(), root, trained.tasks, plan.metric, plan.mode, _say)
     if as_json:
         listed = [
-            {"run": task.id, "point": task.point, "status": task.status, "value": value} for task, value in ranked
+            {"run": task.id, "point": task.point, "status": task.status, "value": value}
+            for task, value in trained.ranked
         ]
-        print(json.dumps({"sweep": plan.name, "metric": chosen or None, "runs": listed}, indent=2))
+        print(json.dumps({"sweep": trained.name, "metric": trained.metric or None, "runs": listed}, indent=2))
     else:
-        print_table(TextTable(*table(ranked, chosen)))
-    again = sum(task.status not in ("finished", "there") for task in trained.tasks)
+        print_table(TextTable(*table(trained.ranked, trained.metric)))
+    again = sum(row.status != "finished" for row in trained)
     if again:
-        _say(f"{again} of {len(plan.tasks)} runs didn't finish; the same command trains them")
+        _say(f"{again} of {len(trained)} runs didn't finish; the same command trains them")

@@ -18,7 +18,7 @@ from trackers_sweeps.command import text_of
 from trackers_sweeps.gpus import gpus
 from trackers_sweeps.ledger import LONGEST, file_name_part
 from trackers_sweeps.search import METHODS, Search, check
-from trackers_sweeps.space import MOST_POINTS, Halving, Point, Space
+from trackers_sweeps.space import MOST_POINTS, Halving, Point, Space, Word
 
 
 class Task(msgspec.Struct):
@@ -55,8 +55,8 @@ class SweepWords(msgspec.Struct, frozen=True, kw_only=True):
     """A sweep as it is asked for: ``trackers run --help`` explains each."""
 
     command: Sequence[str] = ()
-    grid: Sequence[str] = ()
-    param: Sequence[str] = ()
+    grid: Sequence[Word] = ()
+    param: Sequence[Word] = ()
     random: int = 0
     seeds: int = 0
     seed_name: str = "seed"

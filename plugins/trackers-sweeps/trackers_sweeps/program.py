@@ -14,6 +14,7 @@ import re
 import shlex
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -179,7 +180,8 @@ class Sweep:
         """
         self.ledger.begin(shared=self._worker, share=self._share_with)
         # Whoever started it with nohup, or in the background of a script, has these ignored.
-        caught = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+        main = threading.current_thread() is threading.main_thread()  # no other thread can have handlers
+        caught = [number for number in _ENDING if main and signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._stop) for number in caught}
         try:
             self._run()

@@ -23,6 +23,8 @@ from trackers.readers.boundary import DATA_ERRORS, reason
 
 Point = dict[str, Any]
 """Values by parameter. What was typed is a text, as it was typed."""
+Word = str | tuple[str, Sequence[str]]
+"""A parameter and its values: as they are typed, or told apart."""
 MOST_POINTS = 100_000
 FARTHEST_RUNG = 1e12
 FARTHEST = 10.0
@@ -174,8 +176,8 @@ def _combinations(grid: Mapping[str, Sequence[Any]]) -> Iterator[Point]:
         yield dict(zip(grid, values, strict=True))
 
 
-def of_words(grid: Sequence[str], params: Sequence[str], count: int, seeds: int, seed_name: str = "seed") -> Space:
-    """A space as the command line gives it.
+def of_words(grid: Sequence[Word], params: Sequence[Word], count: int, seeds: int, seed_name: str = "seed") -> Space:
+    """A space as the command line gives it, or Python: there a pair of a name and its values may stand for a word.
 
     Args:
         grid: ``lr=0.1,0.01``. params: ``lr=1e-5..1e-1:log``, ``width=64..512`` (whole numbers), ``act=relu,gelu``.
@@ -189,12 +191,13 @@ def of_words(grid: Sequence[str], params: Sequence[str], count: int, seeds: int,
           + ([seed_name] if seeds else []))  # fmt: skip
     for word in grid:
         name, values = _split(word, "--grid")
-        space.grid[name] = _values(values)
+        space.grid[name] = _values(values) if isinstance(values, str) else list(values)
         if "" in space.grid[name]:
             raise UsageError(f"--grid {word}: an empty value")
     for word in params:
         name, values = _split(word, "--param")
-        space.draws[name] = _range(word, values)
+        whole = isinstance(values, str)
+        space.draws[name] = _range(str(word), str(values)) if whole else Draw("choice", values=list(values))
     return space
 
 
@@ -220,7 +223,9 @@ def _values(text: str) -> list[str]:
             else word for word in words]  # fmt: skip
 
 
-def _split(word: str, option: str) -> tuple[str, str]:
+def _split(word: Word, option: str) -> tuple[str, str | Sequence[str]]:
+    if not isinstance(word, str):
+        return word
     name, separator, values = word.partition("=")
     name = name.strip().lstrip("-")
     if not separator or not name or not values.strip():
