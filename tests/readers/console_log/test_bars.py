@@ -110,6 +110,21 @@ def test_second_training_of_a_log_has_steps_and_times_of_its_own(of: int, each: 
     assert note.startswith("the step falls from 4 to 1")
 
 
+@pytest.mark.parametrize("length", [3, 6, 20])
+def test_bar_of_an_evaluation_says_no_steps(length: int) -> None:
+    """Also where it is as long as training's."""
+    lines = []
+    for step in range(1, 7):
+        lines += [bar(step, 6), row(step / 6, step)]
+        if step % 2:
+            lines += [*(bar(batch, length) for batch in range(1, length + 1)),
+                      f"{{'eval_loss': {step}.5, 'eval_runtime': 3.2, 'epoch': {step / 6}}}"]  # fmt: skip
+    found = rows(read("\n".join(lines) + "\n")[0])
+    assert {step: (values["loss"], values.get("eval_loss")) for step, values in found.items()} == {
+        step: (step + 0.5, step + 0.5 if step % 2 else None) for step in range(1, 7)
+    }
+
+
 @pytest.mark.parametrize("each", [1, 2, 5])
 @pytest.mark.parametrize("loaded", [1, 2, 3, 4])
 def test_clock_goes_on_behind_a_checkpoint(loaded: int, each: int) -> None:

@@ -58,6 +58,12 @@ def test_epochs_of_unequal_length_count_on(name: str, seed: int) -> None:
     assert ([step for step, _ in points(records)], note) == (due, "")
 
 
+def test_epochs_of_two_programs_are_counted_apart() -> None:
+    """Keras' first epoch is 1, and isn't Lightning's second."""
+    text = "".join(PRINTED[name](0, 4, of) for name, of in (("lightning", 6), ("keras", 5)))
+    assert [step for step, _ in points(read(text.replace("4/5", "Epoch 1/9\n4/5"))[0])] == [4, 4]
+
+
 @pytest.mark.parametrize("name", ["lightning", "mmengine"])
 def test_epoch_that_is_trained_again_counts_from_the_steps_that_it_had(name: str) -> None:
     """Behind a checkpoint, with epochs of another length since."""
@@ -112,6 +118,21 @@ def test_epochs_last_as_long_as_their_bars_say(new: bool) -> None:
     took = (0.5, 62, 4, 3601, 2) if new else (1, 62, 4, 3601, 2)
     records, note = read(text)
     assert (points(records), note) == ([(1 + place // 2, sum(took[:place])) for place in range(6)], "")
+
+
+@pytest.mark.parametrize("last", [2, 3])
+@pytest.mark.parametrize("alike", [True, False])
+def test_epoch_that_is_trained_again_takes_the_earliers_place(last: int, alike: bool) -> None:
+    """Also where its row says the same; its evaluation is its own, and where nothing was above it, it begins anew."""
+    text = "".join(bars(True, epoch, "2.5s", "0.5s") for epoch in range(1, last + 1))
+    again = bars(True, 3, "4.5s", "0.5s").replace("0.3 ", "0.9 ")
+    again = again if alike else again.replace("1.25 ", "0.25 ")
+    records, note = read(f"{text}Resuming training last.pt from epoch 3 to 5 total epochs\n{again}")
+    found = rows(records)
+    assert [values["metrics/mAP50(B)"] for values in found.values()] == [0.1, 0.2, 0.9]
+    assert found[3]["train/box_loss"] == (1.25 if alike else 0.25)
+    assert [record.from_step for record in records if isinstance(record, Start)] == [None, 2]
+    assert note.startswith("training went back from step 3 to 3") if last == 3 else note == ""
 
 
 BEST = (

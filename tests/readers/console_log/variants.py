@@ -398,6 +398,29 @@ VARIANTS: dict[str, Sample] = {
         },
         "Ultralytics", release="8 (2023 to 2025)", total=200,
     ),
+    "ultralytics-best": Sample(
+        {
+            epoch: {"memory/reserved_gib": 2.37, "train/box_loss": 1.25, "train/cls_loss": 2.5, "Instances": 12,
+                "Size": 640, "epoch": epoch, "val/Images": 128, "val/Instances": 929, "metrics/precision(B)": 0.625,
+                "metrics/recall(B)": 0.55, "metrics/mAP50(B)": epoch / 10, "metrics/mAP50-95(B)": 0.446}
+            for epoch in (2, 3)
+        },
+        "Ultralytics", release="8.3.200 and later (2025, 2026)", status="finished", total=3,
+    ),
+    "lightning-test": Sample(
+        {10: {"epoch": 0, "perf/its_per_sec": 9.5, "train_loss": 2.3, "test_acc": 0.8799999952316284,
+              "test_loss": 0.3499999940395355}},
+        "Lightning", status="finished",
+    ),
+    "trainer-twice": Sample(
+        {
+            step: {"loss": step + 0.5, "grad_norm": 1.5, "learning_rate": 5e-05, "epoch": step / 4, **(
+                {} if step in (1, 3) else {"train_runtime": 9.5, "train_samples_per_second": 8.0, "train_loss": 2.5})}
+            for step in (1, 2, 3, 4)
+        },
+        "Hugging Face Trainer", status="finished",
+        note="the step falls from 2 to 1 at line 10, and no checkpoint, time or counter says that training began again",
+    ),
     "ultralytics-masks": Sample(
         {
             1: {"memory/reserved_gib": 1.42, "train/box_loss": 0.9677, "train/seg_loss": 1.533,
@@ -671,7 +694,7 @@ VARIANTS: dict[str, Sample] = {
             2: {"loss": 2.6, "grad_norm": 1.58, "learning_rate": 5e-05, "epoch": 0.5},
             3: {"loss": 2.5, "grad_norm": 1.58, "learning_rate": 5e-05, "epoch": 0.6},
         },
-        "Hugging Face Trainer", release="transformers 4", note="training went back from step 2 to 2 at line 14",
+        "Hugging Face Trainer", release="transformers 4", note="training went back from step 2 to 2 at line 13",
     ),
     "bridge-torchx": Sample(
         {

@@ -22,6 +22,7 @@ import re
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,7 @@ from trackers.readers.console_log import own_format
 from trackers.readers.console_log.bars import ROWS as ROWS_PAIRED
 from trackers.readers.console_log.bars import BarSteps, Paired, bar_steps
 from trackers.readers.console_log.forms import program as kinds
-from trackers.readers.console_log.forms.program import NEXT, RESULT, RESUME, ROWS, TRAIN, Program
+from trackers.readers.console_log.forms.program import EVAL, NEXT, RESULT, RESUME, ROWS, TRAIN, Program
 from trackers.readers.console_log.lines import COLOR, find_time, pieces
 from trackers.readers.console_log.programs import ALL, megatron, primus
 from trackers.readers.console_log.rows import BROKEN, LineReader, LogRow
@@ -118,7 +119,7 @@ class LogStream:
         self._held_line = 0
         self._bars: dict[int, int] = {}  # how far progress bars were before that
         self._spent: dict[int, float] = {}  # and for how long
-        self.paired: list[Paired] = []  # with progress bars
+        self.paired: defaultdict[str, list[Paired]] = defaultdict(list)  # rows by kind, with progress bars
         self._next: dict[str, Any] = {}  # values of the next row of training
         self._known_keys = 0  # number of names that Config records have named
         self._seen_keys = 0  # and of those of the row at hand
@@ -183,7 +184,7 @@ class LogStream:
                         self._pending.values.update(values)
                         wrapped = 0 if self._pending.form.lines else wrapped + 1
                     else:  # of several lines, another's is the end
-                        wrapped += WRAPPED_LINES if self._pending.form.lines and _WORD.search(text) else 1
+                        wrapped += WRAPPED_LINES if self._pending.form.lines and _WORD.search(lines.text) else 1
                     if values is None or values:
                         continue
                 self._see_other_line(text, lines.text)
@@ -271,10 +272,12 @@ class LogStream:
         row.step = (
             step if step is not None else self._count(row.program, epoch) + (row.kind == TRAIN and not row.form.ends)
         )
-        if epoch is not None and len(self.paired) < ROWS_PAIRED:
+        if epoch is not None and len(self.paired[row.kind]) < ROWS_PAIRED:
             at_end = {of: of for of in bars} if row.form.ends else bars
-            self.paired.append(Paired(float(epoch), at_end, None if row.form.ends else behind))
+            self.paired[row.kind].append(Paired(float(epoch), at_end, None if row.form.ends else behind))
+        number, self.lines.number = self.lines.number, self._held_line
         yield from self._take(row, row.line)
+        self.lines.number = number
 
     def _count(self, program: Program, epoch: float | None) -> int:
         """How many rows that are only counted came before; behind a loaded checkpoint, those of epochs before."""
@@ -370,13 +373,11 @@ class LogStream:
         """
         newest = seen.step == seen.newest
         beside = seen.time is not None and row.time is not None and abs(row.time - seen.time) < BESIDE_S
-        anew = self._evidence and (seen.step < seen.newest or not row.form.bar)
+        anew = self._evidence and (seen.step < seen.newest or not row.form.bar or self._loaded_before(seen.step))
         anew = anew or (row.form.lines and (self._evidence or not beside))  # the first of several lines says little
         if self._is_second(row):
             return ANEW
         if seen.tail == row.tail and not anew:
-            if row.form.bar:
-                self._replace(row)
             self._complete(row)
             return COPY
         if not self._evidence:
@@ -415,13 +416,17 @@ class LogStream:
         a smaller world another last rank."""
         if seen.newest >= 0:
             return False
-        said = self._evidence and self._resumed is not None and self._resumed < seen.step
+        said = self._loaded_before(seen.step)
         is_top = seen.step == seen.top  # of the newest step another rank writes its line a moment later
         if row.time is None:
             if is_top:  # a rank that loads late says what the attempt began with
                 return said and (row.program.alone or self._first <= (self._resumed or 0))
             return seen.step < seen.top and (seen.tail is None or (said and seen.tail != row.tail))
         return row.time > self._latest + BESIDE_S * is_top > 0 and (seen.step < seen.top or (is_top and said))
+
+    def _loaded_before(self, step: int) -> bool:
+        """Whether a line since the last row of training says that a checkpoint of an earlier step was loaded."""
+        return self._evidence and self._resumed is not None and self._resumed < step
 
     def _go_back(self, row: LogRow, seen: _Seen) -> tuple[Record, ...]:
         """Begin an attempt with a step that is trained again, if anything but the step says so; else it is noted."""
@@ -523,6 +528,8 @@ class LogStream:
     def _complete(self, row: LogRow) -> None:
         """A copy of a line that was cut may have what was lost, and another rank what one doesn't know."""
         pending = self._pending
+        if row.form.bar:
+            self._replace(row)
         if pending is None or not (pending.cut or pending.quiet):
             return
         if pending.step == row.step and pending.kind == row.kind:
@@ -845,7 +852,7 @@ def survey(
             steps = [record.from_step for record in stream.read(file) if isinstance(record, Start)]
         counts = {name: count for name, count in stream.lines.known.items() if name not in HELPERS}
         main = max(counts, key=lambda name: counts[name], default="")
-        bars = bar_steps(stream.paired)
+        bars = bar_steps(stream.paired[TRAIN] or stream.paired[EVAL])  # an evaluation may have a bar of its own
         again = bars != found.bars and found.bars == BarSteps()
         found = Survey([step for step in steps if step is not None], main, bars, tuple(stream.lines.known))
         if not again:

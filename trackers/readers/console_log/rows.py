@@ -7,6 +7,7 @@ import itertools
 import math
 import re
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -141,7 +142,8 @@ class LineReader:
         self.bars: dict[int, int] = {}
         self.spent: dict[int, float] = {}
         self.columns: dict[str, list[str]] = {}
-        self._epochs: dict[int, tuple[int, int]] = {}  # the newest epochs' steps before them, and their own
+        # The newest epochs' steps before them, and their own.
+        self._epochs: defaultdict[Program, dict[int, tuple[int, int]]] = defaultdict(dict)
         self._year, self._latest = year, latest
         self._signed: set[str] = set(told)  # by lines that no other program writes
         self._stamped = False  # lines have times of their own: a launcher's don't count
@@ -452,8 +454,8 @@ class LineReader:
                 return ()
             self._open = self._open and form.kind != kinds.END
             step, epoch = _int(groups.get("step")), _int(groups.get("epoch"))
-            if epoch in self._epochs:  # which is done, and whose steps count from 0
-                step = sum(self._epochs[epoch]) - 1
+            if epoch in self._epochs[program]:  # which is done, and whose steps count from 0
+                step = sum(self._epochs[program][epoch]) - 1
             elif groups.get("next"):
                 step = int(groups["next"]) - 1
             return [LogRow(step, form.kind, program, form, line, begin, end, filled=True)]
@@ -527,33 +529,34 @@ class LineReader:
             step = row.values.get(program.called(form, row.part)(form.step_key)[0])
             row.step = int(step) if step is not None and math.isfinite(step) else None
         elif batch is not None and epoch is not None and row.kind == TRAIN:
-            before = self._steps_before(epoch, epoch - program.first_epoch, batch, of)
+            before = self._steps_before(program, epoch, batch, of)
             row.step = before + batch
             row.total = before + of * (epochs - epoch + program.first_epoch) if epochs and of else row.total
             if form.outside is not None and batch == of and self._last:
                 self._open = False
         elif epoch is not None and form.kind == TRAIN:
             row.step, row.total = epoch, epochs
-        elif epoch is not None and epoch in self._epochs:  # what is evaluated has its steps
-            row.step = sum(self._epochs[epoch])
+        elif epoch is not None and epoch in self._epochs[program]:  # what is evaluated has its steps
+            row.step = sum(self._epochs[program][epoch])
 
-    def _steps_before(self, epoch: int, number: int, batch: int, of: int | None) -> int:
+    def _steps_before(self, program: Program, epoch: int, batch: int, of: int | None) -> int:
         """How many steps came before an epoch, as far as the log has them; an epoch that it lacks had as many.
 
         Args:
-            number: of epochs before it. batch, of: how far it is, and its steps, if the log says so.
+            batch, of: how far it is, and its steps, if the log says so.
         """
-        if epoch - 1 in self._epochs:
-            before = sum(self._epochs[epoch - 1])
-        elif epoch in self._epochs:
-            before = self._epochs[epoch][0]
+        epochs = self._epochs[program]
+        if epoch - 1 in epochs:
+            before = sum(epochs[epoch - 1])
+        elif epoch in epochs:
+            before = epochs[epoch][0]
         else:
-            newest = next(reversed(self._epochs.values()), (0, 0))
-            before = sum(newest) if of is None else max(0, number) * of
-        self._epochs.pop(epoch, None)  # the newest is the last
-        self._epochs[epoch] = before, batch if of is None else of
-        if len(self._epochs) > EPOCHS:
-            del self._epochs[next(iter(self._epochs))]
+            newest = next(reversed(epochs.values()), (0, 0))
+            before = sum(newest) if of is None else max(0, epoch - program.first_epoch) * of
+        epochs.pop(epoch, None)  # the newest is the last
+        epochs[epoch] = before, batch if of is None else of
+        if len(epochs) > EPOCHS:
+            del epochs[next(iter(epochs))]
         return before
 
     def _reader(self, program: Program, form: Form, part: str) -> FieldReader:
