@@ -283,7 +283,7 @@ def event_directory(info: RunInfo) -> Path:
 
 def _code_block(text: str) -> str:
     """What stands indented or fenced in Markdown."""
-    lines = [line for line in text.splitlines() if not line.startswith("```")]
+    lines = [line for line in text.split("\n") if not line.startswith("```")]
     return "\n".join(line.removeprefix("    ") for line in lines)
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import array
 import collections
+import dataclasses
+import enum
 import json
 import re
+from argparse import Namespace
 from typing import Any
 
+import numpy as np
+import omegaconf
 import pytest
 
-from trackers.formats.json_values import MOST_LISTED, to_json_values
+from trackers.formats.json_values import MOST_LISTED, mapping, to_json_values
 
 
 class Model:
@@ -17,6 +23,22 @@ class Model:
 
     def forward(self) -> None:
         """Nothing."""
+
+
+class Kind(enum.Enum):
+    """A kind."""
+
+    ONE = 1
+
+
+@dataclasses.dataclass
+class Args:
+    """Settings, one of them computed."""
+
+    batch: int = 8
+
+    def __post_init__(self) -> None:
+        self.half = self.batch // 2
 
 
 POINT = collections.namedtuple("POINT", "x y")
@@ -41,6 +63,14 @@ POINT = collections.namedtuple("POINT", "x y")
         ({3}, [3]),
         (POINT(1, "x"), [1, "x"]),
         (1 + 2j, "1+2j"),
+        (slice(1, None, 2), {"slice_start": 1, "slice_step": 2, "slice_stop": None}),
+        (collections.UserList([1]), [1]),
+        ({"a": 1}.keys(), ["a"]),
+        (array.array("i", [1, 2]), [1, 2]),
+        (np.array([]), []),
+        (np.float32, "numpy.float32"),
+        ({(1, "b"): 1, True: 2, b"c": 3}, {"1,b": 1, "true": 2, "c": 3}),
+        ({Kind.ONE: 4, int: 5, None: 6}, {"1": 4, "builtins.int": 5, "None": 6}),
     ],
     ids=lambda one: re.sub(r" at 0x\w+", "", str(one)),
 )
@@ -48,3 +78,26 @@ def test_value_is_written_as_wandbs_client_writes_it(value: Any, written: Any) -
     """Without an address, and whole; but a long range isn't listed."""
     assert to_json_values(value) == written
     assert to_json_values({"in": [value]}) == {"in": [written]}
+
+
+@pytest.mark.parametrize("container", [{"a": 1}, [1]], ids=str)
+def test_what_contains_itself_twice_ends(container: Any) -> None:
+    """As text where it comes again: listing it anew at each level never ended."""
+    for again in ("one", "other"):
+        container.update({again: container}) if isinstance(container, dict) else container.append(container)
+    written = to_json_values({"in": container})["in"]
+    assert "..." in (written["other"] if isinstance(container, dict) else written[2])
+    assert len(json.dumps(written)) < 500
+
+
+def test_omegaconf_keeps_what_is_missing() -> None:
+    """As it is written; what is beside it is resolved."""
+    config = omegaconf.OmegaConf.create({"a": "???", "b": {"c": "${oc.env:NOT_THERE}", "d": "${e}"}, "e": [1, "???"]})
+    written = {"a": "???", "b": {"c": "${oc.env:NOT_THERE}", "d": [1, "???"]}, "e": [1, "???"]}
+    assert mapping(config) == to_json_values(config) == written
+
+
+def test_configuration_has_what_a_dataclass_computed() -> None:
+    """And what a namespace calls private: both are W&B's client's, too."""
+    assert mapping(Args()) == {"batch": 8, "half": 4}
+    assert mapping(Namespace(_a=1)) == {"_a": 1}

@@ -379,6 +379,24 @@ def test_define_metric_best_follows_the_goal_and_the_users_word_wins(run: Run) -
     assert results == {"final/loss.max": 99.0, "final/acc": 0.5, "final/loss.min": 1.0}
 
 
+def test_nested_config_is_read_by_the_keys_that_were_given(run: Run) -> None:
+    """As W&B's: the record has texts."""
+    run.config.update({"names": {0: "cat", (1, 2): [{None: 3}]}})
+    run.config.setdefaults({"more": {1: {2.5: "x"}}})
+    run.config.other = [{True: 1}]
+    assert run.config["names"][0] == "cat"
+    assert run.config.names[1, 2][0][None] == 3
+    assert run.config.more[1][2.5] == "x"
+    assert run.config.other[0][True] == 1
+    written = {"names": {"0": "cat", "1,2": [{"None": 3}]}, "more": {"1": {"2.5": "x"}}, "other": [{"true": 1}]}
+    merged: dict[str, Any] = {}
+    for record in journal(run):
+        if isinstance(record, Config):
+            merged.update(record.values)
+    assert merged == run.config.as_dict() == written
+    assert trackers.init("json", project="other", config={"n": {0: "a"}}, reinit="create_new").config.n[0] == "a"
+
+
 def test_config_changes_are_recorded_and_secrets_masked(run: Run) -> None:
     """Setting, updating and nesting all end in config records; a secret's value is nowhere on disk."""
     run.config.lr = 0.1

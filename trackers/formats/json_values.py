@@ -9,56 +9,75 @@ import enum
 import math
 import os
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, MappingView
 from typing import Any
 
 from trackers.records import escaped
-from trackers.support.interruption import pass_on
+from trackers.support.interruption import pass_on, suppress
 
 MAX_NAME = 1024
 """Longest name of a metric; a longer one is cut, and said once."""
 MAX_DEPTH = 32
 MOST_LISTED = 1000
 """Values of an array or a range that are listed; more are text."""
+_LISTS = (list, tuple, collections.deque, collections.UserList, MappingView)
 MAX_BITS = 1023
 """Of an integer in the configuration; a larger one, which no float holds, is kept in hexadecimal, as text."""
 
 
-def to_json_values(value: Any, depth: int = 0) -> Any:
+def to_json_values(value: Any, above: tuple[int, ...] = ()) -> Any:
     """A configuration value as JSON values: mappings, lists, text, numbers, bool, None; anything else by ``str``.
 
-    Never raises: an object that can't be looked at is its type's name, ``<Model>``, and what is beside it is kept.
+    Never raises: an object that can't be looked at is its type's name, ``<Model>``, and what is beside it is kept. What
+    contains itself (``above`` has the ids of what it lies in), or lies deeper than 32 levels, is text there.
     """
     try:
-        return _to_json_values(value, depth)
+        return _to_json_values(value, above)
     except Exception as error:
         pass_on(error)
         return f"<{type(value).__name__}>"
 
 
-def _to_json_values(value: Any, depth: int) -> Any:
+def _to_json_values(value: Any, above: tuple[int, ...]) -> Any:
     kind = type(value)
     if value is None or kind in (float, bool):
         return value
-    if depth > MAX_DEPTH:
-        return escaped(str(value)[:MAX_NAME])
     if isinstance(value, (str, int, float)):
         return _plain(value)
+    if len(above) > MAX_DEPTH or id(value) in above:
+        return escaped(str(value)[:MAX_NAME])
+    above = (*above, id(value))
     if isinstance(value, enum.Enum):
-        return to_json_values(value.value, depth + 1)
+        return to_json_values(value.value, above)
     if isinstance(value, Mapping):
-        return {_key(key): to_json_values(item, depth + 1) for key, item in list(value.items())}
+        return {key_text(key): to_json_values(item, above) for key, item in _items(value)}
     if isinstance(value, (set, frozenset)):
-        return sorted((to_json_values(item, depth + 1) for item in value), key=str)
-    if isinstance(value, (list, tuple, collections.deque)) or kind.__name__ == "ListConfig":
-        return [to_json_values(item, depth + 1) for item in value]
-    if isinstance(value, (range, bytearray, memoryview)) and len(value) <= MOST_LISTED:
-        return to_json_values(value.tolist() if isinstance(value, memoryview) else list(value), depth + 1)
+        return sorted((to_json_values(item, above) for item in value), key=str)
+    if isinstance(value, _LISTS):
+        return [to_json_values(item, above) for item in value]
+    if kind.__name__ == "ListConfig":
+        return [to_json_values(item, above) for _, item in _items(value)]
+    if isinstance(value, (range, bytearray)) and len(value) <= MOST_LISTED:
+        return list(value)
     if isinstance(value, os.PathLike):
         return escaped(os.fsdecode(value))
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
-    return _object(value, depth)
+    return _object(value, above)
+
+
+def _items(value: Any) -> list[tuple[Any, Any]]:
+    """Of OmegaConf's mapping or list, what is missing or can't be resolved as it is written there."""
+    is_mapping = isinstance(value, Mapping)
+    try:
+        return list(value.items() if is_mapping else enumerate(value))
+    except Exception as error:
+        pass_on(error)
+        found = dict(value.items_ex(resolve=False) if is_mapping else enumerate(value._iter_ex(resolve=False)))
+        for key in found:
+            with suppress(Exception):
+                found[key] = value[key]
+        return list(found.items())
 
 
 def _plain(value: str | float) -> Any:
@@ -71,18 +90,21 @@ def _plain(value: str | float) -> Any:
     return float.__float__(value)
 
 
-def _object(value: Any, depth: int) -> Any:
-    """A dataclass, an array, a namespace; any other object as text."""
-    kind = type(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_json_values(getattr(value, f.name, None), depth + 1) for f in dataclasses.fields(value)}
+def _object(value: Any, above: tuple[int, ...]) -> Any:
+    """A dataclass, an array, a namespace, a slice; any other object as text."""
+    if isinstance(value, type):
+        return escaped(_text(value))
+    if dataclasses.is_dataclass(value):
+        return {f.name: to_json_values(getattr(value, f.name, None), above) for f in dataclasses.fields(value)}
     tolist = getattr(value, "tolist", None)
-    if callable(tolist) and getattr(value, "size", 0) != 0 and _count(value) <= MOST_LISTED:
+    if callable(tolist) and _count(value) <= MOST_LISTED:
         listed = tolist()
-        if type(listed) is not kind:
-            return to_json_values(listed, depth + 1)
-    if kind.__name__ == "Namespace":
-        return to_json_values(vars(value), depth + 1)
+        if type(listed) is not type(value):
+            return to_json_values(listed, above)
+    if type(value).__name__ == "Namespace":
+        return to_json_values(vars(value), above)
+    if isinstance(value, slice):
+        return {f"slice_{part}": to_json_values(getattr(value, part), above) for part in ("start", "step", "stop")}
     return escaped(_text(value))
 
 
@@ -101,9 +123,14 @@ def text(value: Any) -> str:
     return str(to_json_values(value))
 
 
-def _key(key: Any) -> str:
+def key_text(key: Any) -> str:
+    """A mapping's key as W&B's client writes it in JSON."""
     try:
-        return escaped(key if isinstance(key, str) else str(key))
+        if isinstance(key, enum.Enum) and not isinstance(key, str):
+            return key_text(key.value)
+        if isinstance(key, tuple):
+            return ",".join(map(key_text, key))
+        return escaped(key if isinstance(key, str) else str(key).lower() if isinstance(key, bool) else _text(key))
     except Exception as error:
         pass_on(error)
         return f"<{type(key).__name__}>"
@@ -115,6 +142,8 @@ def mapping(value: Any) -> dict[str, Any]:
         return {}
     if isinstance(value, Mapping) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         result = to_json_values(value)
+        if not isinstance(value, Mapping):  # what __post_init__ added
+            result = {**to_json_values(getattr(value, "__dict__", {})), **result}
         if not isinstance(result, dict):
             raise TypeError(f"config of type {type(value).__name__} can't be read: give a mapping")
         return result
@@ -125,7 +154,8 @@ def mapping(value: Any) -> dict[str, Any]:
     if callable(to_dict):
         return dict(to_json_values(to_dict()))
     if hasattr(value, "__dict__"):
-        return dict(to_json_values({k: v for k, v in vars(value).items() if not k.startswith("_")}))
+        whole = type(value).__name__ == "Namespace"
+        return dict(to_json_values({k: v for k, v in vars(value).items() if whole or not k.startswith("_")}))
     items = getattr(value, "items", None)
     if callable(items):
         return dict(to_json_values(dict(items())))
@@ -133,4 +163,4 @@ def mapping(value: Any) -> dict[str, Any]:
 
 
 def _count(value: Any) -> int:
-    return math.prod(getattr(value, "shape", (0,)) or (1,))
+    return math.prod(value.shape) if hasattr(value, "shape") else len(value) if hasattr(value, "__len__") else 1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from typing import Any
 
 from trackers.errors import reason
-from trackers.formats.json_values import MAX_DEPTH, mapping, to_json_values
+from trackers.formats.json_values import MAX_DEPTH, key_text, mapping, to_json_values
 from trackers.records import final_name
 from trackers.support.interruption import pass_on, suppress
 from trackers.values.coerce import is_media
@@ -86,10 +86,17 @@ class RunConfig(MutableMapping[str, Any]):
                 pairs = [(value, self._values.get(name)) for name, value in changes.items()]
                 replaces = any(before and dict in (type(value), type(before)) for value, before in pairs)
                 self._values.update(changes)
+                self.name_keys({**(d if isinstance(d, dict) else {}), **more})
                 self._record(changes, replaces)
         except Exception as error:
             pass_on(error)
             self._say(f"config: {reason(error)}")
+
+    def name_keys(self, given: Any) -> None:
+        """Have nested mappings read by the keys that were given, as of ``{0: "cat"}``; they are recorded as text."""
+        for name, value in given.items() if isinstance(given, dict) else ():
+            if key_text(name) in self._values and isinstance(value, (dict, list, tuple)):
+                self._values[key_text(name)] = _keyed(self._values[key_text(name)], value)
 
     def update_locked(self, d: Any, user: str | None = None, _allow_val_change: bool | None = None) -> None:
         """``update``, as W&B's sweeps call it: what is set so can't be changed by ``update`` any more."""
@@ -112,12 +119,12 @@ class RunConfig(MutableMapping[str, Any]):
     def setdefaults(self, d: Any) -> None:
         """Set what isn't set yet."""
         try:
-            defaults = mapping(d)
+            defaults = d if isinstance(d, dict) else mapping(d)
         except Exception as error:
             pass_on(error)
             self._say(f"config: {reason(error)}")
             return
-        self.update({key: value for key, value in defaults.items() if key not in self._values})
+        self.update({key: value for key, value in defaults.items() if key_text(key) not in self._values})
 
     def as_dict(self) -> dict[str, Any]:
         """A copy as a plain dict."""
@@ -128,6 +135,16 @@ class RunConfig(MutableMapping[str, Any]):
     @property
     def _items(self) -> dict[str, Any]:
         return self.as_dict()  # which scripts read to write it to a file of their own
+
+
+def _keyed(plain: Any, given: Any) -> Any:
+    if isinstance(given, dict) and isinstance(plain, dict):
+        named = {key_text(key): (key, item) for key, item in given.items()}
+        pairs = ((*named.get(text, (text, None)), value) for text, value in plain.items())
+        return {key: _keyed(value, item) for key, item, value in pairs}
+    if isinstance(given, (list, tuple)) and isinstance(plain, list) and len(plain) == len(given):
+        return list(map(_keyed, plain, given))
+    return plain
 
 
 def _unrecorded(values: dict[str, Any], whole: bool) -> None:

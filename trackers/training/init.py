@@ -175,6 +175,7 @@ def init(
             word = resumption.parse_resume(resume or resolved.get("TRACKER_RESUME"))
             transport = RankTransport(rank, resolved, asked=reduce is not None)
             run = _begun(InitRequest(names, resolved, settings, mode, word, step, transport))
+        run.config.name_keys(config)
         run.config.lock(swept)
         if isinstance(run, Run) and ("sync_tensorboard" in extra or _patched()):
             run.record_tensorboard()

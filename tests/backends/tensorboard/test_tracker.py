@@ -795,6 +795,14 @@ def test_every_event_is_framed_soundly(tmp_path: Path) -> None:
     assert len(found) == len(records) + 1  # version and tail come, the Finish record has no event
 
 
+def test_configuration_keeps_what_unicode_calls_the_end_of_a_line(tmp_path: Path) -> None:
+    """The block of JSON was broken there, and the whole configuration couldn't be read any more."""
+    info = run_info(tmp_path / "run")
+    values = {"text": "a\u2028b\u2029c\x85d\x0be\x1cf\r\ng", "\u2028": {"n": [1]}}
+    Driver(TensorboardTracker, info).deliver(stream([Start(time=T0, rank=0), Config(time=T0, values=values)]))
+    assert read_tensorboard(info).config == values
+
+
 def test_streams_beside_training_begin_no_session(tmp_path: Path) -> None:
     """One START for each attempt, at its first step: a loader may forget what lies at and above a later one's."""
     info = run_info(tmp_path / "run")

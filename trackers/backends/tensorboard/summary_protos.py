@@ -163,7 +163,7 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str
 def code(values: Any) -> str:
     """Nested values as an indented block of JSON."""
     written = json.dumps(name_floats(values), indent=2, ensure_ascii=False, default=str)
-    return "\n".join("    " + line for line in written.splitlines())
+    return "\n".join("    " + line for line in written.split("\n"))
 
 
 def _images(tag: str, record: Media, info: RunInfo) -> Iterator[Any]:

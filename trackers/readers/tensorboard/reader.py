@@ -424,7 +424,7 @@ def _block(text: str) -> Any:
     if not text.startswith("    "):
         return None
     try:
-        return json.loads("\n".join(line.removeprefix("    ") for line in text.splitlines()))
+        return json.loads("\n".join(line.removeprefix("    ") for line in text.split("\n")))
     except ValueError:
         return None
 

@@ -1,0 +1,75 @@
+"""Kinds of configuration values: W&B's client beside this package, and each store beside the journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import forked
+from tests.as_wandb import config_kinds
+from tests.as_wandb.test_same_as_wandb import same
+from trackers.readers import registry
+from trackers.records import Config, Start, unname_floats
+
+PAGE = Path(__file__).parents[2] / "docs" / "wandb-scripts.md"
+Found = list[tuple[config_kinds.Kind, config_kinds.Kept, config_kinds.Kept]]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the runs are."""
+    return tmp_path_factory.mktemp("kinds")
+
+
+@pytest.fixture(scope="module")
+def found(place: Path) -> Found:
+    """Each kind, as it was kept by W&B's client and here."""
+    return config_kinds.compared(place, forked.run)
+
+
+@pytest.mark.slow
+def test_kinds_differ_for_a_reason_alone(found: Found) -> None:
+    """What is stored and what the script reads back are W&B's, unless a reason says why not."""
+    assert [one for one in found if not one[0].why and one[1] != one[2]] == []
+    assert [kind.written for kind, theirs, ours in found if kind.why and theirs == ours] == []
+
+
+@pytest.mark.slow
+def test_page_has_the_table_of_kinds(found: Found) -> None:
+    """docs/wandb-scripts.md shows what the tool prints."""
+    page = PAGE.read_text("utf-8")
+    assert f"Of {len(found)} kinds" in page
+    shown = page.partition("<!-- kinds -->\n")[2].partition("<!-- end of kinds -->")[0]
+    assert shown.strip() == config_kinds.table(found).strip()
+
+
+@pytest.mark.slow
+def test_each_store_has_every_kind(found: Found, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard, MLflow, trackio and W&B give back the configuration that the journal has."""
+    here = place / "ours"
+    monkeypatch.setenv("TRACKIO_DIR", str(here / "trackio"))
+    (described,) = here.glob("runs/values/*/run.json")
+    run = described.parent
+    (events,) = run.rglob("*tfevents*")
+    (offline,) = here.rglob("offline-run-*/*.wandb")
+    kept = configuration(str(run))
+    assert len(kept) == len([kind for kind, _, _ in found if not kind.whole])
+    mlflow = f"mlflow:sqlite:///{here}/mlflow.db#values"
+    for source in (f"tb:{events.parent}", mlflow, f"wandb-file:{offline}"):
+        assert same(kept, configuration(source)), source
+    long = {name: str(value) for name, value in kept.items() if type(value) is int and value >= 2**64}
+    assert same(kept | long, configuration("trackio:values"))  # its JSON has no longer ones
+
+
+def configuration(source: str) -> dict[str, Any]:
+    """The configuration of the one run of a source."""
+    reader, (run,) = registry.open_source(source)
+    values: dict[str, Any] = {}
+    for record in reader.read(run):
+        if isinstance(record, Start):
+            values.update(record.run.get("config") or {})
+        elif isinstance(record, Config):
+            values.update(record.values)
+    return dict(unname_floats(values))
