@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
+import random
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -426,6 +428,47 @@ def test_wandb_has_no_result_that_was_set_above_the_step_training_went_back_to(
     summary = stores.read_wandb_file(info).summary or {}
     named = {name: value for name, value in summary.items() if name.partition("/")[0] in ("loss", "val", "best")}
     assert named == {"loss": 2.0, "val/acc": {"max": 2.0}} == expected.results
+
+
+@pytest.mark.heavy
+def test_result_of_texts_is_never_an_earlier_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In W&B, whatever is logged before and after definitions: what these ask for of the values that have it, or
+    nothing; a text kept its first value once its maximum was asked for."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    draw = random.Random(41)
+    names = [f"m{number}" for number in range(60)]
+    values: dict[str, list[Any]] = {name: [] for name in names}
+    asked: dict[str, list[str]] = {name: [] for name in names}
+    texts = names[::3]
+    run = trackers.init("json", project="p", dir=tmp_path, mode="offline")
+    for step in range(8):
+        for name in draw.sample(names, 15):
+            words = draw.sample(("min", "max", "mean", "last"), draw.randint(1, 2))
+            asked[name] = list(dict.fromkeys([*asked[name], *words]))
+            run.define_metric(name, summary=",".join(words))
+        row: dict[str, Any] = {name: draw.choice([1.0, -2.0, 3.0]) for name in draw.sample(names, 40)}
+        row |= {
+            name: draw.choice(["a", "b", "c"]) for name in row if name in texts or (values[name] and draw.randint(0, 1))
+        }
+        run.log(row, step=step)
+        for name, value in row.items():
+            values[name].append(value)
+    run.finish()
+    expected: dict[str, Any] = {}
+    for name in names:
+        counted = [value for value in values[name] if isinstance(value, float)]
+        known = {"last": values[name][-1]} if values[name] else {}
+        if counted:
+            known |= {"min": min(counted), "max": max(counted), "mean": pytest.approx(sum(counted) / len(counted))}
+        result = {word: known[word] for word in asked[name] if word in known} if asked[name] else known.get("last")
+        if result:
+            expected[name] = result
+    records = stream(written(RunDirectory(Path(run.path))))
+    info = run_info(tmp_path / "run", options={"WANDB_MODE": "offline"})
+    make = functools.partial(Driver, registry.load("wandb"), info)
+    deliver(lambda state, cursor: make(dict(state), cursor), records, ["", "batch", ""] * 20)
+    summary = stores.read_wandb_file(info).summary or {}
+    assert {name: value for name, value in summary.items() if name in names} == expected
 
 
 def offline_rows(info: RunInfo) -> list[dict[str, Any]]:

@@ -180,7 +180,12 @@ class SummaryResults:
         self._definitions.define(record)
         self._known.clear()
         self._step_metrics |= self._definitions.step_metrics()
-        self._aggregates.totals |= _counted(record.so_far)
+        totals = self._aggregates.totals
+        newest = self._shown | {name: known["last"] for name, known in totals.items() if "last" in known}
+        totals |= _counted(record.so_far)  # of numbers alone
+        for name, value in newest.items():
+            if isinstance(value, (str, list)) and name not in self._by_hand:
+                totals.setdefault(name, {})["last"] = value
         if not is_glob(record.name):
             self._look_up(record.name)
             self._by_hand -= {record.name, nested(record.name)}
@@ -302,9 +307,7 @@ class SummaryResults:
             self._aggregated(name, *self._asked(name))
         for name in before.keys() - totals.keys() - self._by_hand:
             if self._asked(name)[1] and not self._asked(name)[0].none:
-                self._shown.pop(name, None)
-                self._pending.pop((name,), None)
-                self._removed.add(name)
+                self._drop(name)
 
     def _remove(self, record: Summary) -> None:
         """Take back results. Of a metric W&B shows what it has otherwise, where training went back to before the result
@@ -345,9 +348,12 @@ class SummaryResults:
         for name in gone:
             self._logged.pop(name, None)
             if self._is_last_value(name):
-                self._shown.pop(name, None)
-                self._pending.pop((name,), None)
-                self._removed.add(name)
+                self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        self._shown.pop(name, None)
+        self._pending.pop((name,), None)
+        self._removed.add(name)
 
     def _is_last_value(self, name: str) -> bool:
         """Whether a metric's result is its last value."""
@@ -479,8 +485,12 @@ class SummaryResults:
             return
         totals = self._aggregates.totals.get(name, {})
         result = self._aggregates.result(name, operations) if operations else totals.get("last")
-        if result is not None and name not in self._by_hand and name not in self._deleted:
+        if name in self._by_hand or name in self._deleted:
+            return
+        if result is not None:
             self._pending[name,] = self._shown[name] = result
+        elif operations and name in self._shown:  # a maximum of texts: nothing, not the value before
+            self._drop(name)
 
 
 def _place(name: str) -> Path:
