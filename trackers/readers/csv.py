@@ -23,6 +23,7 @@ from trackers.errors import Damaged, NotFound
 from trackers.formats import text_file
 from trackers.formats.csv_cell import unguarded
 from trackers.formats.csv_table import rows as table_rows
+from trackers.formats.ending import given_back
 from trackers.formats.yaml_text import load_yaml
 from trackers.readers import helpers
 from trackers.readers.boundary import add_note, bounded, one_line
@@ -460,7 +461,7 @@ def _results(path: Path, time: float) -> Iterator[Record]:
         rows = {unguarded(row[0]): _value(unguarded(row[1])) for row in list(table_rows(table))[1:] if len(row) == 2}
     status, code = rows.pop("status", None), rows.pop("exit_code", None)
     if rows:
-        yield Summary(time=time, values=rows)
+        yield Summary(time=time, values={given_back(name): value for name, value in rows.items()})
     if isinstance(status, str):
         yield Finish(time=time, status=status, exit_code=code if isinstance(code, int) else None)
 

@@ -12,14 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import trackers
 from tests.formats.test_csv_cell import EVIL
 from tests.helpers import T0, Driver, run_info, stream, training
 from trackers.backends.csv.tracker import CsvTracker
+from trackers.backends.json.tracker import JsonTracker
 from trackers.errors import UsageError
 from trackers.formats.csv_cell import FORMULA, unguarded
 from trackers.readers import registry
 from trackers.records import Metrics, Start, Summary, Text
-from trackers.tracker import Status
+from trackers.tracker import Status, Tracker
 
 
 def rows(path: Path) -> list[list[str]]:
@@ -84,6 +86,20 @@ def test_results_go_to_the_summary(tmp_path: Path) -> None:
     assert rows(tmp_path / "run/summary.csv") == [
         *(["name", "value"], ["acc", "0.5"], ["best", "2.5"], ["status", "failed"], ["exit_code", "3"])
     ]
+
+
+@pytest.mark.parametrize("tracker", [CsvTracker, JsonTracker])
+def test_results_may_be_called_as_what_says_how_the_run_ended(tracker: type[Tracker], tmp_path: Path) -> None:
+    """They are stored beside it with an underscore, and read back by their own names."""
+    values = {"status": "converged", "exit_code": 42, "reason": "patience", "status_": 1, "reason__": 2.5}
+    run = Driver(tracker, run_info(tmp_path / "run"))
+    run.deliver(
+        stream([Metrics(step=1, time=T0, values={"a": 1}), Summary(time=T0, values=values)]), status=Status("failed", 3)
+    )
+    (path,) = (tmp_path / "run").glob("metrics.csv" if tracker is CsvTracker else "*.json")
+    found = trackers.load(f"{tracker.name}:{path}")
+    assert {name: found.summary[name] for name in values} == values
+    assert found.status == "failed"
 
 
 def test_rewind_drops_superseded_rows(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from trackers.backends.shared.append_file import (
 from trackers.backends.shared.directory import option_directory
 from trackers.formats.csv_cell import guarded
 from trackers.formats.csv_table import rows as table_rows
+from trackers.formats.ending import lent
 from trackers.records import (
     SUMMARY_PREFIX,
     Finish,
@@ -120,7 +121,8 @@ class CsvTracker(CsvPrecheck):
         """Write ``summary.csv``: the results, by name without ``final/``, and how the run ended."""
         self._file.check()
         if status.name != "running":
-            results: dict[str, Any] = {**self._table.results, "status": status.name}
+            results: dict[str, Any] = {lent(name): value for name, value in self._table.results.items()}
+            results["status"] = status.name
             if status.exit_code is not None:
                 results["exit_code"] = status.exit_code
             rows = [("name", "value"), *((guarded(name), _cell(value)) for name, value in results.items())]

@@ -40,6 +40,7 @@ from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.json_document import Lists
 from trackers.backends.shared.step_rows import IterationRows, IterationTotals, iso, with_all_keys
 from trackers.benchmark.speed import Meter, begun_on, figures
+from trackers.formats.ending import lent
 from trackers.formats.exclusive_move import move_to_free_name
 from trackers.records import (
     ALL_KINDS,
@@ -421,7 +422,7 @@ class JsonTracker(JsonPrecheck):
                 1 / speed.steps_per_s if speed.steps_per_s else None,
                 self._steps(waiting.get("training_iterations", [])) if totals.repeats else None,
             ),
-            **book.results,
+            **{lent(name): value for name, value in book.results.items()},
             "status": status.name if status and ended else "running",
         }
         if status and ended and status.exit_code is not None:

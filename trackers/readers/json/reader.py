@@ -18,6 +18,7 @@ from typing import Any
 
 from trackers.errors import NotFound
 from trackers.formats import text_file
+from trackers.formats.ending import given_back
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
 from trackers.readers.helpers import gone_error, merged
@@ -195,7 +196,11 @@ def _ending(head: Mapping[str, Any], began: float, ours: bool) -> Iterator[Recor
     """The results, and how the run ended, where the log says it."""
     summary = {name: unnamed_float(value) for name, value in (head.get("summary") or {}).items()}
     ended = helpers.unix(head.get("end_time")) or began
-    results = {name: value for name, value in summary.items() if not (ours and (name in TOTALS or value is None))}
+    if ours:
+        own = {name: value for name, value in summary.items() if name not in TOTALS and value is not None}
+        results = {given_back(name): value for name, value in own.items()}
+    else:
+        results = summary
     if results:
         yield Summary(time=ended, values=results)
     status = summary.get("status") if ours else "finished" if head.get("end_time") else ""
