@@ -323,7 +323,9 @@ def media(directory: Path) -> list[Record]:
         "spread": ("histogram", MediaFile(format="json", data={"counts": [1] * 600, "edges": list(range(601))})),
         "samples": ("table", MediaFile(format="json", data=table)),
     }
-    return [Media(step=1, time=T0, name=name, type=kind, items=[item]) for name, (kind, item) in items.items()]
+    sounds = [MediaFile(format="wav", file="tone.wav", sample_rate=8000, caption=caption) for caption in ("a", None)]
+    found = [Media(step=1, time=T0, name=name, type=kind, items=[item]) for name, (kind, item) in items.items()]
+    return [*found, Media(step=1, time=T0, name="sounds", type="audio", items=sounds)]
 
 
 def test_media_are_shown_as_w_and_b_types(server: WandbServer, tmp_path: Path) -> None:
@@ -343,6 +345,11 @@ def test_media_are_shown_as_w_and_b_types(server: WandbServer, tmp_path: Path) -
     }
     assert all(row[name]["path"] in held.files for name in ("image", "sound", "clip", "page", "samples"))
     assert sum(row["spread"]["values"]) == 600
+    sounds = row["sounds"]  # described without soundfile, which W&B's client asks for and doesn't use
+    words = ("_type", "count", "sampleRates", "durations", "captions")
+    assert [sounds[word] for word in words] == ["audio", 2, [8000, 8000], [None, None], ["a", ""]]
+    tone = (tmp_path / "run/tone.wav").read_bytes()
+    assert [held.files[one["path"]] for one in sounds["audio"]] == [tone, tone]
     (artifact,) = server.store.artifacts  # W&B shows a table with media from the artifact that it makes of it
     first, second = json.loads(artifact.files["samples.table.json"])["data"]
     assert first[:2] == ["a", 1.5]
