@@ -20,7 +20,7 @@ MAX_NAME = 1024
 MAX_DEPTH = 32
 MOST_LISTED = 1000
 """Values of an array or a range that are listed; more are text."""
-_LISTS = (list, tuple, collections.deque, collections.UserList, MappingView)
+_LISTS: Any = (list, tuple, collections.deque, collections.UserList, MappingView)
 MAX_BITS = 1023
 """Of an integer in the configuration; a larger one, which no float holds, is kept in hexadecimal, as text."""
 

@@ -46,7 +46,7 @@ def _sounds(objects: list[Any]) -> list[Any]:
     """Sounds whose list is described as W&B's client does, which asks for soundfile, and doesn't use it."""
     import wandb
 
-    class Audio(wandb.Audio):
+    class Audio(wandb.Audio):  # type: ignore[misc]
         """W&B's, of the same name."""
 
         @classmethod
