@@ -51,7 +51,7 @@ def test_dvc_shows_metrics_parameters_and_artifacts(repository: Repo) -> None:
         "best": 0.25, "best_loss": 0.5, "word": "x",
     }, 0.5)  # fmt: skip
     assert math.isnan(metrics["b"])
-    assert metrics["system.cpu"] == 7.0
+    assert "system.cpu" not in metrics  # the machine's samples have plots of their own
     params = repository.params.show()[""]["data"]["runs/baseline-a/params.yaml"]["data"]
     assert params == {**LONG_CONFIG, "lr": 0.00002}
     assert isinstance(params["lr"], float)
