@@ -263,7 +263,8 @@ def test_promise_of_security_has_its_tests(block: str, after: str) -> None:
 ROWS = {
     "files below a run": "test_planted_thing_is_not_used",
     "new files": "test_new_files_are_exclusive_and_plain test_other_name_of_ones_own_file_is_not_written_to "
-    "test_backup_is_not_put_back_through_a_link",
+    "test_backup_is_not_put_back_through_a_link test_restored_file_runs_as_nobody_else "
+    "test_file_of_a_backup_runs_as_nobody_else",
     "files that a vendor's client opens": "test_file_that_is_not_the_runs_is_rejected",
     "an MLflow server's location of artifacts": "test_artifact_store_that_nobody_named_is_refused "
     "test_database_sends_nobody_to_files_of_others",

@@ -594,6 +594,7 @@ def test_another_users_socket_and_directory_are_refused(tmp_path: Path, monkeypa
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     path = endpoint.directory()
     folder = endpoint.open_directory(path, make=True)
+    lines: list[socket.socket] = []
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(endpoint.address(folder, "k"))
         os.seteuid(65534)
@@ -601,11 +602,26 @@ def test_another_users_socket_and_directory_are_refused(tmp_path: Path, monkeypa
             door.listen()
         finally:
             os.seteuid(0)
+
+        def greet() -> None:
+            lines.append(door.accept()[0])
+            with contextlib.suppress(OSError):
+                lines[0].sendall(agent_client.READY)
+
+        greeting = threading.Thread(target=greet)
+        greeting.start()
         assert agent_client.fork_relay("k", {}, {}) is None
-        line, _ = door.accept()
-        with line:
-            assert line.recv(1) == b""
+        greeting.join()
+        with lines[0]:
+            assert lines[0].recv(1) == b""  # it was told nothing
     os.close(folder)
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(NotADirectoryError):
+        endpoint.open_directory(tmp_path / "link")
+    path.chmod(0o750)
+    with pytest.raises(PermissionError):
+        endpoint.open_directory(path)
+    path.chmod(0o700)
     os.chown(path, 65534, 65534)
     with pytest.raises(PermissionError):
         endpoint.open_directory(path)

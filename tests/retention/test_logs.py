@@ -273,11 +273,11 @@ def test_every_point_of_keeping_is_killed_at() -> None:
     assert {point for point in points if f'"{point}"' not in text} == set()
 
 
-def tar(name: str, path: str, headers: dict[str, str], size: int = 1) -> Path:
+def tar(name: str, path: str, headers: dict[str, str], size: int = 1, mode: int = 0o644) -> Path:
     """A backup with one file, of another's making."""
     with tarfile.open(name, "w:gz", format=tarfile.PAX_FORMAT) as made:
         head = tarfile.TarInfo(path)
-        head.size, head.pax_headers = size, headers
+        head.size, head.pax_headers, head.mode = size, headers, mode
         made.addfile(head, io.BytesIO(b"x" * size))
     return Path(name)
 
@@ -288,6 +288,12 @@ def test_times_of_a_backup_are_bounded(time: str) -> None:
     done = put_back(tar("odd.tar.gz", "t/c", {"mtime": time}), Path("into"), yes=True)
     assert done.files == ["into/t/c"]
     assert Path("into/t/c").read_bytes() == b"x"
+
+
+def test_file_of_a_backup_runs_as_nobody_else() -> None:
+    """Permissions come back without set-user-id, set-group-id and the sticky bit, whatever the backup says."""
+    put_back(tar("odd.tar.gz", "t/c", {}, mode=0o7755), Path("into"), yes=True)
+    assert Path("into/t/c").stat().st_mode & 0o7777 == 0o755
 
 
 @pytest.mark.parametrize("path", ["t/d\0e", "../up", "/tmp/up", "t/../../up", "t/a\nb", ""])

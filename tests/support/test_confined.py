@@ -170,11 +170,18 @@ def test_folder_that_is_swapped_meanwhile_leads_nowhere(run: Path) -> None:
 
 
 def test_new_files_are_exclusive_and_plain(run: Path) -> None:
-    """A temporary name can't be guessed, and no mode makes a file run as somebody else."""
+    """A temporary name can't be guessed, what is there isn't written over, a file has its name once it is complete, and
+    no mode makes one run as somebody else."""
     assert len({confined.temporary(run / "x") for _ in range(100)}) == 100
     fd = confined.open_fd(run / "x", os.O_CREAT | os.O_WRONLY, 0o6777)
     assert os.fstat(fd).st_mode & 0o7000 == 0
     os.close(fd)
+    confined.write_new(run / "y", b"whole")
+    with pytest.raises(FileExistsError):
+        confined.write_new(run / "y", b"other")
+    seen: list[bytes] = []
+    confined.write_whole(run / "y", b"new", before=lambda: seen.append((run / "y").read_bytes()))
+    assert [*seen, (run / "y").read_bytes()] == [b"whole", b"new"]
 
 
 def test_other_name_of_ones_own_file_is_not_written_to(run: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import trackers
+from trackers.support import secret_following
 from trackers.support.redaction import mask, mask_addresses, mask_argv, mask_source, mask_text
 from trackers.support.secret_patterns import FORMS
 
@@ -389,6 +390,20 @@ def test_nothing_of_real_configurations_is_masked(config: dict[str, Any]) -> Non
     assert mask(config) == config
     flat = [f"--{name}={value}" for name, value in config.items() if isinstance(value, str) and "\n" not in value]
     assert mask_argv([word for word in flat if "commit" not in word]) == [word for word in flat if "commit" not in word]
+
+
+def test_names_behind_each_other_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows the next secret's name is that one's: of nothing but names, each looks at few."""
+    asked: list[str] = []
+    texts = secret_following._texts
+    monkeypatch.setattr(
+        secret_following, "_texts", lambda *where: (asked.append(found.text) or found for found in texts(*where))
+    )
+    for word in ("password: ", "token ", "--api-key "):
+        for count in (10, 100, 1000):
+            asked.clear()
+            mask_source(word * count)
+            assert len(asked) <= 10 * count, word
 
 
 def test_forms_are_a_table_that_is_used_whole() -> None:

@@ -15,6 +15,7 @@ from tests.support.secret_corpus import (
     secrets,
     wrongly_masked,
 )
+from trackers.support.redaction import mask_source, mask_text
 
 
 def test_corpus_is_large_enough_to_judge() -> None:
@@ -38,6 +39,14 @@ def test_harmless_values_of_the_corpus_are_kept(seed: int) -> None:
     """At most 0.5 % of them are masked, in any of the texts that a configuration comes as."""
     count, wrong = wrongly_masked(seed)
     assert len(wrong) <= MOST_FALSE_MASKS * count, wrong
+
+
+@pytest.mark.heavy
+def test_masking_what_is_masked_changes_nothing() -> None:
+    """So may a text pass through training, the relay and a reader, each of which masks."""
+    texts = [*(secret.text for secret in secrets()), *(f"{one.name}: {one.value}" for one in harmless())]
+    for mask in (mask_text, mask_source):
+        assert [text for text in texts if mask(once := mask(text)) != once] == []
 
 
 def test_command_prints_both_figures(capsys: pytest.CaptureFixture[str]) -> None:

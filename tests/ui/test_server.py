@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
+import re
 import signal
 import socket
 from pathlib import Path
@@ -17,6 +19,7 @@ from tests.ui.support import Site, command, site
 from trackers.cli.ui import _open as open_browser
 from trackers.errors import UsageError
 from trackers.ui import pages
+from trackers.ui import server as module
 from trackers.ui.catalogue import Catalogue
 from trackers.ui.server import CONNECTIONS, Server
 
@@ -110,9 +113,14 @@ def test_loopback_is_the_default() -> None:
 
 
 def test_tokens_differ() -> None:
-    """Each start has its own."""
+    """Each start has its own, of 192 random bits; no part of it is compared before the others."""
     with Server(Catalogue([], Path("runs")), port=0) as one, Server(Catalogue([], Path("runs")), port=0) as other:
         assert one.token != other.token
+        for token in (one.token, one.deed_token):
+            assert len(base64.urlsafe_b64decode(token)) * 8 == 192
+    text = Path(module.__file__).read_text()
+    assert text.count("hmac.compare_digest(") == 2
+    assert not re.search(r"token\s*[!=]=|[!=]=\s*[\w.]*token", text)
 
 
 def test_taken_port_is_told_in_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,6 +181,10 @@ def test_silent_strangers_do_not_lock_the_owner_out(served: Site, content: bytes
                 other.sendall(content)
         assert served.get("api/runs")[0] == 200
         assert served.get("")[0] == 200
+        for other in others[:5]:  # they were closed for those behind
+            other.setblocking(False)
+            with contextlib.suppress(ConnectionError):
+                assert other.recv(4096) == b""
     finally:
         for other in others:
             other.close()

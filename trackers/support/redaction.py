@@ -245,11 +245,14 @@ def _beside(text: str) -> str:
     parts, position = [], 0
     small = _small(text)
     contexts = [context for context in BESIDE if any(hint in small for hint in context.hints)]
-    for place, name in sorted({(place, name) for place, name in names_in(text, small) if meaning(name)}):
+    named = sorted({(place, name) for place, name in names_in(text, small) if meaning(name)})
+    ends = [place for place, name in named[1:] if meaning(name) >= Secrecy.SECRET]
+    for place, name in named:
         if place < position:
             continue
+        until = ends[at] if (at := bisect.bisect_right(ends, place)) < len(ends) else len(text)
         found = [match for _, pattern, decides in contexts if (match := pattern.match(text, place)) and decides(match)]
-        begin, end = found[0].span("value") if found else following(text, place, name)
+        begin, end = found[0].span("value") if found else following(text, place, name, until)
         if begin < end:
             parts += [text[position:begin], MASK]
             position = end

@@ -55,8 +55,12 @@ class _Text(NamedTuple):
     """Does it stand between spaces, or alone in an element?"""
 
 
-def following(line: str, place: int, name: str) -> tuple[int, int]:
-    """Where the secret stands that belongs to a name, behind it in its line; an empty place: nowhere."""
+def following(line: str, place: int, name: str, until: int) -> tuple[int, int]:
+    """Where the secret stands that belongs to a name, behind it in its line; an empty place: nowhere.
+
+    Args:
+        until: where the next secret's name stands, whose own is what follows that.
+    """
     end = place + len(name)
     says = meaning(name)
     loose = says < Secrecy.SECRET or OF_TOKENS.fullmatch(name.lower())
@@ -65,7 +69,7 @@ def following(line: str, place: int, name: str) -> tuple[int, int]:
         name, says = (whole, meaning(whole)) if meaning(whole) in (Secrecy.NOTHING, Secrecy.SECRET) else (name, says)
     if says >= Secrecy.SECRET and name.lower() != "pass":
         for text in _texts(line, end):
-            if MASK in line[end : text.begin]:  # it is masked already
+            if text.begin > until or MASK in line[end : text.begin]:  # it is masked already
                 break
             if _is_its(line, place, name, says, text):
                 return text.begin, text.begin + len(text.text)

@@ -550,7 +550,11 @@ def test_any_changed_byte_of_a_frame_is_seen() -> None:
 
 
 def test_secret_is_its_owners_to_read(main: Node, other: Node) -> None:
-    """In the order to listen, and where its answer is noted."""
+    """In the order to listen, and where its answer is noted, also where others can read the launch's folder; so is the
+    certificate's key."""
+    main.folder.chmod(0o755)
+    meeting.listen(main.folder, {"TRACKER_NODES_ADDRESS": "127.0.0.1"}, True)
     with Served(main, other):
-        for path in (main.folder / launch.LISTEN, main.folder / launch.MEETING, other.folder / launch.MEETING):
+        kept = (launch.LISTEN, launch.MEETING, launch.CERTIFICATE)
+        for path in (*(main.folder / name for name in kept), other.folder / launch.MEETING):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
