@@ -297,7 +297,8 @@ ROWS = {
     "test_other_address_is_not_followed",
     "the run's directory and all in it": "test_files_of_a_run_are_for_whom_it_is_shared_with "
     "test_files_of_ranks_are_as_private_as_the_run",
-    "in it, text of files": "test_uncommitted_patch_is_its_owners_alone test_refused_records_are_their_owners_alone",
+    "in it, text of files": "test_uncommitted_patch_is_its_owners_alone test_refused_records_are_their_owners_alone "
+    "test_runs_of_a_sweep_share_their_code",
     "in it, `console/*`": "test_raw_text_is_for_its_owner_alone",
     "`.sweeps/NAME`": "test_folder_is_for_whom_runs_are_shared_with",
     "what deliveries write elsewhere": "test_files_of_a_run_are_for_whom_it_is_shared_with",
@@ -343,6 +344,7 @@ SENTENCES = {
     "A record whose time": "test_numbers_of_a_record_are_bounded_where_it_is_read test_one_odd_record_hides_no_other",
     "The git repository": "test_repository_runs_no_program_of_its_own",
     "The uncommitted patch is taken": "test_repository_runs_no_program_of_its_own "
+    "test_what_a_partial_clone_lacks_is_not_fetched "
     "test_patch_holds_no_files_of_another_directory",
     "Filters of your own": "test_filter_of_the_users_own_configuration_counts "
     "test_users_filter_does_not_run_where_the_repository_names_its_programs",

@@ -389,10 +389,12 @@ def test_runs_of_a_sweep_share_their_code(tmp_path: Path) -> None:
     runs.append(record(tmp_path, "open", modules={"part": "part.py"}, where=tmp_path / "runs", options=options))
     (tmp_path / "part.py").write_text("a = 2\n")
     runs.append(record(tmp_path, "changed", modules={"part": "part.py"}, where=tmp_path / "runs"))
+    shared = {"TRACKER_SHARE": "umask"}  # the archive stays its owner's
+    runs.append(record(tmp_path, "shared", modules={"part": "part.py"}, where=tmp_path / "runs", options=shared))
     seen = [(run.path / "code-1.zip").stat() for run in runs]
     assert len({one.st_ino for one in seen}) == 3
     assert seen[0].st_ino == seen[1].st_ino
-    assert [one.st_mode & 0o777 for one in seen] == [0o600, 0o600, 0o644, 0o600]
+    assert [one.st_mode & 0o777 for one in seen] == [0o600, 0o600, 0o644, 0o600, 0o600]
     shutil.rmtree(runs[0].path)
     found = manifest.read(runs[1])
     assert [manifest.Archive(runs[1], found).read(file) for file in found.files] == [b"a = 1\n", b""]

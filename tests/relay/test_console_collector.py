@@ -94,7 +94,10 @@ def test_lines_of_one_look_are_few_records_with_the_times_of_lines(
 
 
 def test_raw_text_is_for_its_owner_alone(run: RunDirectory) -> None:
-    """Until secrets are masked, nobody else can read it."""
+    """Until secrets are masked, nobody else can read it, in a run that is shared either."""
+    for folder in (run.path, run.console):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
     out = spool(run)
     out.add("token=hf_abcdefghijklmnopqrstuvwxyzabcdefgh\n")
     for path in run.console.iterdir():

@@ -38,6 +38,24 @@ def repository(tmp_path: Path) -> Path:
     return root
 
 
+def test_what_a_partial_clone_lacks_is_not_fetched(repository: Path, tmp_path: Path) -> None:
+    """To fetch it, git would run what the repository names, or ask the address that it names."""
+    program, ran = tmp_path / "evil.sh", tmp_path / "ran"
+    program.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    program.chmod(0o755)
+    settings = {
+        "core.repositoryFormatVersion": "1", "extensions.partialClone": "origin", "remote.origin.promisor": "true",
+        "remote.origin.url": str(tmp_path / "inner"), "remote.origin.uploadpack": str(program),
+        "protocol.file.allow": "always",
+    }  # fmt: skip
+    for name, value in settings.items():
+        git(repository, "config", name, value)
+    blob = subprocess.check_output(["git", "-C", str(repository), "rev-parse", "HEAD:train.py"], text=True).strip()
+    (repository / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    state_of(str(repository))
+    assert not ran.exists()
+
+
 def test_repository_runs_no_program_of_its_own(repository: Path, tmp_path: Path) -> None:
     """Conversions, filters, monitors, hooks and diff programs that its .gitattributes and .git/config name are left
     alone, a submodule's too, also those of a file that the configuration includes; the patch is there."""
