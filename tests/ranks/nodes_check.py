@@ -69,7 +69,12 @@ run.finish(timeout=100)
 if run.id and rank == 0:
     print("id", run.id, flush=True)
 """
-SKEW = "import time\n_real = time.time\ntime.time = lambda: _real() + {}\n"
+SKEW = """
+import time
+at, real = time.clock_gettime, time.time
+time.time = lambda: real() + {0}
+time.clock_gettime = lambda clock: at(clock) + ({0} if clock == time.CLOCK_REALTIME else 0.0)
+"""
 AHEAD_S = 37.0
 BRIDGE = "trackersbr"
 EVERY_S = 2
