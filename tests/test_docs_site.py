@@ -268,7 +268,7 @@ ROWS = {
     "files that a vendor's client opens": "test_file_that_is_not_the_runs_is_rejected",
     "an MLflow server's location of artifacts": "test_artifact_store_that_nobody_named_is_refused "
     "test_database_sends_nobody_to_files_of_others",
-    "an answer of an MLflow server": "test_answers_have_an_end test_mlflow_lists_end",
+    "an answer of an MLflow server": "test_answers_have_an_end test_mlflow_lists_end test_pages_have_an_end",
     "an answer of W&B's server": "test_answers_have_an_end",
     "the [host agent]": "test_another_users_socket_and_directory_are_refused test_agent_has_named_variables_only "
     "test_second_run_is_a_fork_of_what_the_first_one_left",

@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
+from typer.testing import CliRunner
 
 import trackers
 from tests.analysis.support import write_run
 from tests.helpers import Terminal
+from trackers.cli.app import app
 from trackers.errors import MissingPackage, NotFound, UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import cache, columns, frames, journal
@@ -419,13 +421,18 @@ ESCAPE = "\x1b]0;owned\x07\x1b[31m\x9b2J"
 
 
 def test_what_is_printed_of_a_run_has_no_terminal_escapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names, texts and settings come from whoever made the run: ``print`` and a notebook show them without effect."""
+    """Names, texts and settings come from whoever made the run: commands, ``print`` and a notebook show them without
+    effect."""
     monkeypatch.chdir(tmp_path)
     write_run("one", [(1, 1.0, {f"loss{ESCAPE}": 1.0})], name=f"n{ESCAPE}", config={f"k{ESCAPE}": f"v{ESCAPE}"})
     run = trackers.load("one")
     shown_frames = [run.metrics(), run.metrics(long=True), trackers.sql("select * from config", ["one"]),
               trackers.sql(f'select name as "{ESCAPE}" from runs', ["one"])]  # fmt: skip
-    for shown in (repr(run), *map(repr, shown_frames), *(one._repr_html_() for one in shown_frames)):
+    notebook = [one._repr_html_() for one in (run, trackers.load_all("digits"), *shown_frames)]
+    commands = ("ls", "show one", "compare one", "report one", "diff one one", "best loss*", "alerts ls", "plot one")
+    printed = [CliRunner().invoke(app, words.split()).output for words in commands]
+    assert sum("loss" in text for text in printed) >= 4
+    for shown in (repr(run), *map(repr, shown_frames), *notebook, *printed):
         assert not [char for char in shown if not char.isprintable() and char != "\n"], shown
 
 

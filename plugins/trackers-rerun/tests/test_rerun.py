@@ -330,8 +330,9 @@ PROGRAMS = """
 """
 
 
+@pytest.mark.parametrize("names_programs", [True, False])
 def test_filters_of_the_repository_and_of_the_user_do_not_run(
-    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    names_programs: bool, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``git worktree add`` would run smudge filters on each file: a repository's own, and with the user's git-lfs what
     the repository tells that. What git-lfs would have filled is said."""
@@ -341,10 +342,12 @@ def test_filters_of_the_repository_and_of_the_user_do_not_run(
     (tmp_path / "gitconfig").write_text(f'[filter "lfs"]\n\tsmudge = {program}\n\tclean = {program}\n')
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     (work / ".git/info").mkdir(exist_ok=True)
-    (work / ".git/info/attributes").write_text("*.py filter=own\n*.txt filter=lfs\n*.md filter=odd.name\n")
+    filters = "*.py filter=own\n*.txt filter=lfs\n*.md filter=odd.name\n" if names_programs else "* filter=lfs\n"
+    (work / ".git/info/attributes").write_text(filters)
     (work / ".git/more").write_text(f'[filter "odd.name"]\n\tsmudge = {program}\n\trequired = true\n')
-    with (work / ".git/config").open("a") as file:
-        file.write(PROGRAMS.format(program=program) + "[include]\n\tpath = more\n")
+    if names_programs:
+        with (work / ".git/config").open("a") as file:
+            file.write(PROGRAMS.format(program=program) + "[include]\n\tpath = more\n")
     record(work, modules=MODULES)
     (tmp_path / "ran").unlink(missing_ok=True)
     done = run_cli("rerun", "one", "--env", "current", "--no-start", "--into", str(tmp_path / "again"))
