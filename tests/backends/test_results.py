@@ -387,6 +387,8 @@ def test_result_in_wandb_is_the_one_that_the_calls_say(
             if isinstance(value, dict) and "bins" in value:
                 summary[name] = f"shown {float(value['values'][0])}"
         assert {name: value for name, value in summary.items() if name in (*NAMES, "best")} == expected.results
+        plain = {name: value for name, value in expected.plain().items() if f"final/{name}" in summary}
+        assert {name: summary[f"final/{name}"] for name in plain} == plain  # as an attempt's end named it
         seen: dict[int, dict[str, float]] = {}
         kept = -1  # the last step before training went back, whose row is closed
         for record in records:

@@ -280,14 +280,23 @@ class SummaryResults:
             self._mark_deleted(self._deleted - values.keys())
         refused, values = self._state.refused_results, name_floats(dict(values))
         values = {name: value for name, value in values.items() if name not in refused or refused[name] != value}
-        self._state.summary = {**self._state.summary, **values}
+        self._state.summary = {**self._state.summary, **values, **self._ended(values)}
         self._with_row.difference_update(values)
         self._by_hand.update(values)
-        for name, value in values.items():
+        for name, value in (values | self._ended(values)).items():
             self._kept.pop(name, None)
             self._pending[_place(name)] = self._shown[name] = unname_floats(value)
         if self._state.kept:
             self._state.kept = name_floats(dict(self._kept))
+
+    def _ended(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Results as they are named at an attempt's end (``final/``), of those that an earlier attempt left so."""
+        found: dict[str, Any] = {}
+        for name, value in values.items():
+            words = value if isinstance(value, dict) and "_type" not in value else {}
+            found |= {final_name(f"{name}.{word}"): part for word, part in words.items()}
+            found[final_name(name)] = next(iter(words.values())) if len(words) == 1 else value
+        return {name: value for name, value in found.items() if name in self._state.summary and name not in values}
 
     def _words_together(self, values: dict[str, Any], metrics: Iterable[str]) -> dict[str, Any]:
         """Values with the results by word of these metrics as one, as W&B has them: ``{"acc": {"min": 1}}``."""
