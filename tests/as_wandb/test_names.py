@@ -330,6 +330,9 @@ with wandb.init(project="p", mode="disabled") as run:
         artifact.wait().checkout(), artifact.verify(), artifact.logged_by(), artifact.used_by(), artifact.delete()
         assert isinstance(artifact.version, str) and not hasattr(artifact, "nothing_like_it")
         run.use_artifact(artifact.new_draft())
+        assert (list(artifact.files()), sorted(artifact.tags), artifact.manifest.entries) == ([], [], {})
+        assert artifact.qualified_name.split("/")[-1].endswith(":v0")
+        assert {type(getattr(artifact, name)) for name in ("state", "id", "url", "entity", "created_at")} == {str}
     assert isinstance(run.use_model("m:latest"), str)
     assert run.restore("x.pt") is None and wandb.restore("x.pt") is None
     run.watch(), wandb.watch(), run.unwatch(), wandb.unwatch()

@@ -108,9 +108,16 @@ FOUND: list[list[tuple[str, Any, Any]]] = [
         ("set", {"loss": -3.0}, 0),
         ("back", {}, 0),
     ],
+    [
+        ("log", {"loss": 1.0}, 0),
+        ("log", {"loss": 2.0}, 1),
+        ("delete", "loss", 0),
+        ("set", {"best": 1.0}, 0),
+    ],
 ]
-"""Scripts that once left something else: of definitions that ask for less, which take effect at once, and of media that
-are results, before a step that training goes back to and after it."""
+"""Scripts that once left something else: of definitions that ask for less, which take effect at once, of media that are
+results, before a step that training goes back to and after it, and of a result that is taken back before its row is
+sent again."""
 
 
 class Expected:
@@ -471,6 +478,31 @@ def test_result_of_texts_is_never_an_earlier_rows(tmp_path: Path, monkeypatch: p
     deliver(lambda state, cursor: make(dict(state), cursor), records, ["", "batch", ""] * 20)
     summary = stores.read_wandb_file(info).summary or {}
     assert {name: value for name, value in summary.items() if name in names} == expected
+
+
+@pytest.mark.parametrize(
+    ("calls", "result"),
+    [
+        ([("log", {"epoch": 5}), ("log", {"epoch": 7})], {"min": 5}),
+        ([("log", {"epoch": 5}), ("set", {"epoch": 50}), ("log", {"val/a": 2})], 50),
+        ([("log", {"epoch": 5}), ("log", {"val/a": 2}), ("log", {"epoch": 3}), ("log", {"val/a": 1})], {"min": 3}),
+    ],
+    ids=["minimum", "set", "again"],
+)
+def test_axis_that_completes_a_row_is_no_new_result(
+    calls: list[tuple[str, dict[str, Any]]], result: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a step metric has a result of its own in W&B, or one that was set, a row of its metrics leaves it."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    run = trackers.init("json", project="p", dir=tmp_path, mode="offline")
+    run.define_metric("epoch", summary="min")
+    run.define_metric("val/*", step_metric="epoch")
+    for kind, values in [*calls, ("log", {"val/a": 3})]:
+        run.log(values) if kind == "log" else run.summary.update(values)
+    run.finish()
+    info = run_info(tmp_path / "run", options={"WANDB_MODE": "offline"})
+    Driver(registry.load("wandb"), info).deliver(stream(written(RunDirectory(Path(run.path)))))
+    assert (stores.read_wandb_file(info).summary or {})["epoch"] == result
 
 
 def offline_rows(info: RunInfo) -> list[dict[str, Any]]:

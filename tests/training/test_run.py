@@ -379,6 +379,17 @@ def test_define_metric_best_follows_the_goal_and_the_users_word_wins(run: Run) -
     assert results == {"final/loss.max": 99.0, "final/acc": 0.5, "final/loss.min": 1.0}
 
 
+def test_summary_lists_what_can_be_read(run: Run) -> None:
+    """Not a metric without a result: its name was there, and reading it raised."""
+    run.define_metric("none", summary="none")
+    run.define_metric("low", summary="min")
+    run.define_metric("high", summary="max")
+    run.log({"none": 1, "low": math.nan, "high": 4, "plain": 2, "gone": 3})
+    del run.summary["gone"]
+    assert dict(run.summary) == {"high": {"max": 4}, "plain": 2}
+    assert len(run.summary) == 2
+
+
 def test_nested_config_is_read_by_the_keys_that_were_given(run: Run) -> None:
     """As W&B's: the record has texts."""
     run.config.update({"names": {0: "cat", (1, 2): [{None: 3}]}})

@@ -225,7 +225,8 @@ class RunSummary(MutableMapping[str, Any]):
         return iter(self._as_dict())
 
     def _as_dict(self) -> dict[str, Any]:
-        return {**self._media, **self._last_logged(), **self._values}
+        found = {**self._media, **self._last_logged(), **self._values}
+        return {name: value for name, value in found.items() if self._by_word(name) != {}}
 
     def __len__(self) -> int:
         return len(list(iter(self)))

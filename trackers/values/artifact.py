@@ -562,6 +562,11 @@ class NullArtifact(Artifact):
     def __init__(self, name: Any = "", type: Any = "") -> None:
         self._begin(text(name or "") or "files", text(type or "") or "file", None, None)
 
+    @property
+    def files(self) -> Any:
+        """None, also as W&B's ``files()``."""
+        return _Nothing()
+
     def __bool__(self) -> bool:
         return False
 
@@ -584,11 +589,21 @@ class NullArtifact(Artifact):
     def __getattr__(self, name: str) -> Any:
         if name not in LOGGED and name not in ("delete", "unlink"):
             raise AttributeError(f"an artifact has no {name!r}")
-        return {"checkout": self.download, "get_path": self.get_entry, "new_draft": lambda: self}.get(name, _nothing)
+        if name in ("get", "logged_by", "used_by", "verify", "link", "is_link", "delete", "unlink"):
+            return lambda *arguments, **more: None
+        known = {
+            "checkout": self.download, "get_path": self.get_entry, "new_draft": lambda: self, "tags": [],
+            "linked_artifacts": [], "manifest": SimpleNamespace(entries={}), "version_index": 0,
+            "ttl": None, "history_step": None, "use_as": None, "state": "COMMITTED",
+        }  # fmt: skip
+        return known.get(name, f"{self.name.partition(':')[0]}:v0" if name.endswith("_name") else "")
 
 
-def _nothing(*arguments: Any, **more: Any) -> None:
-    pass
+class _Nothing(list[Any]):
+    """An empty list that can be called."""
+
+    def __call__(self, *arguments: Any, **more: Any) -> _Nothing:
+        return self
 
 
 def _check_names(name: Any, type: Any) -> None:

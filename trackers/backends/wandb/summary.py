@@ -219,7 +219,9 @@ class SummaryResults:
             if new and (operations or definition.none or name in self._aggregates.totals):
                 self._count(name, value, media and not operations)
             self._note_logged(name, value, media)
-            if new and name in self._deleted:
+            if name in self._deleted:
+                if not new:  # it was taken back later
+                    continue
                 self._mark_deleted(self._deleted - {name})
             if definition.none:
                 self._keep(name)
@@ -388,7 +390,8 @@ class SummaryResults:
             if axis not in values and nested(axis) not in values:
                 name = nested(axis) if nested(axis) in self.axes else axis
                 values[name] = self.axes.get(name, 0)
-                self._pending.setdefault((name,), values[name])
+                if self._is_last_value(name):
+                    self._pending.setdefault((name,), values[name])
 
     def publish(self, row: Mapping[str, Any] | None = None, runtime_s: int | None = None) -> None:
         """Send what has changed of the summary.
