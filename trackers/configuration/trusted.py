@@ -93,12 +93,9 @@ def is_harmless(symbol: str, value: object, home: Path) -> bool:
     if symbol not in INSTRUCTIONS or not text:
         return True
     if symbol in ADDRESSES:
-        if symbol != "MLFLOW_TRACKING_URI" or text.startswith("databricks"):
-            return False
         begin = next((begin for begin in _LOCAL if text.startswith(begin)), "")
-        return (
-            symbol == "MLFLOW_TRACKING_URI" and (bool(begin) or ":" not in text) and _inside(text[len(begin) :], home)
-        )
+        store = symbol == "MLFLOW_TRACKING_URI" and not text.startswith("databricks") and (begin or ":" not in text)
+        return bool(store) and _inside(text[len(begin) :], home)
     return symbol in DIRECTORIES and all(_inside(part.strip(), home) for part in text.split(","))
 
 

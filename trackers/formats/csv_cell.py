@@ -11,10 +11,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\n", "\r")
 def csv_cell(value: Any) -> Any:
     """A value as a cell: a text that a spreadsheet would take for a formula gets an apostrophe before it, and a lone
     carriage return, which would begin another row, is a line break. Numbers stay, also as texts."""
-    if isinstance(value, str):
-        value = value.replace("\r\n", "\n").replace("\r", "\n")
-        return guarded(value)
-    return value
+    return guarded(value.replace("\r\n", "\n").replace("\r", "\n")) if isinstance(value, str) else value
 
 
 def guarded(text: str) -> str:
