@@ -365,7 +365,8 @@ SENTENCES = {
     "The list counts only": "test_list_of_trusted_directories",
     "A file that you name": "test_defconfig_by_name_and_path",
     "`python -m trackers`": "test_program_takes_no_module_from_the_directory",
-    "Secrets are masked": "test_secrets_reach_no_file_and_no_terminal test_run_keeps_no_secret_of_any_kind "
+    "Secrets are masked": "test_texts_of_other_libraries_and_messages_have_no_keys "
+    "test_secrets_reach_no_file_and_no_terminal test_run_keeps_no_secret_of_any_kind "
     "test_secrets_beside_the_configuration_are_not_recorded test_secrets_in_an_exception_are_not_recorded "
     "test_command_line_shows_no_secret",
     "They are recognised by": "test_each_kind_of_secret_is_masked_in_every_text",

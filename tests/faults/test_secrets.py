@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -18,11 +19,12 @@ from tests.helpers import wait_for
 from tests.stores import read_csv, read_json, read_mlflow, read_tensorboard, read_trackio
 from trackers.analysis.diff import portrait
 from trackers.backends import registry
+from trackers.journal import messages
 from trackers.journal.fingerprint_cache import FingerprintCache
 from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.ranks import launch
 from trackers.ranks.transport import RankStream
-from trackers.records import Metrics
+from trackers.records import Metrics, Text
 from trackers.reductions import Layout
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.relay.delivery.delivery import DeadLetters
@@ -341,6 +343,27 @@ def test_keys_are_known_by_their_form(key: str) -> None:
     """Whatever stands around a key of a known vendor, the key itself isn't written."""
     assert mask({"note": f"with '{key}', and more"}) == {"note": "with '***', and more"}
     assert mask_argv(["train.py", key, f"--hub={key}", f"HUB={key}"]) == ["train.py", "***", "--hub=***", "HUB=***"]
+
+
+def test_texts_of_other_libraries_and_messages_have_no_keys(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is taken from a TensorBoard writer, the results' texts, and what the package says, to a person and in
+    ``relay.log``, are masked as well."""
+    monkeypatch.chdir(tmp_path)
+    run = trackers.init("json", project="p", mode="offline", options={"TRACKER_RELAY": False})
+    run._recorder.take(Text(step=1, time=1.0, values={"note": f"with {HF}"}))
+    run.summary["said"] = f"with {HF}"
+    run._recorder.problem(f"a message with {HF}")
+    run.finish()
+    assert HF not in "".join(path.read_text() for path in Path(run.dir).rglob("*") if path.is_file())
+    written = logging.LogRecord("trackers", logging.ERROR, "x.py", 1, f"failed with {HF}", None, None)
+    messages.show_once(f"once said with {HF}", set())
+    error = ValueError(f"raised with {HF}")
+    messages.print_masked(ValueError, error, None)
+    said = f"{messages.Masking().format(written)}\n{capsys.readouterr().err}"
+    assert said.count("with ***") == 4
+    assert HF not in said
 
 
 def test_command_line_shows_no_secret() -> None:
