@@ -348,12 +348,13 @@ def test_keys_are_known_by_their_form(key: str) -> None:
 def test_texts_of_other_libraries_and_messages_have_no_keys(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is taken from a TensorBoard writer, the results' texts, and what the package says, to a person and in
-    ``relay.log``, are masked as well."""
+    """What is taken from a TensorBoard writer, texts of results, alerts, and what the package says, to a person and
+    in ``relay.log``, are masked as well."""
     monkeypatch.chdir(tmp_path)
     run = trackers.init("json", project="p", mode="offline", options={"TRACKER_RELAY": False})
     run._recorder.take(Text(step=1, time=1.0, values={"note": f"with {HF}"}))
     run.summary["said"] = f"with {HF}"
+    run.alert(f"raised with {HF}", f"told with {HF}")
     run._recorder.problem(f"a message with {HF}")
     run.finish()
     assert HF not in "".join(path.read_text() for path in Path(run.dir).rglob("*") if path.is_file())
