@@ -480,6 +480,24 @@ def test_result_of_texts_is_never_an_earlier_rows(tmp_path: Path, monkeypatch: p
     assert {name: value for name, value in summary.items() if name in names} == expected
 
 
+def test_what_is_set_replaces_what_was_logged_under_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts, names below, and what an earlier attempt logged, too: in W&B, which shows last values, and in the script."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    begin = functools.partial(trackers.init, "json", project="p", id="r", dir=tmp_path, mode="offline")
+    with begin() as run:
+        run.log({"old": 1, "older": "text", "kept": 3}, step=0)
+    with begin(resume="must") as run:
+        run.log({"deep": {"x": 1, "y": {"z": 2}}, "deeper": 4, "t": "text", "d": 3}, step=1)
+        run.summary.update({"deep": 5, "t": None, "d": {}, "old": None, "older": {}})
+        run.log({"last": 2}, step=2)
+        assert {name: run.summary[name] for name in run.summary} == {"deep": 5, "deeper": 4, "kept": 3, "last": 2}
+    info = run_info(tmp_path / "run", options={"WANDB_MODE": "offline"})
+    Driver(registry.load("wandb"), info).deliver(stream(written(RunDirectory(Path(run.path)))))
+    summary = stores.read_wandb_file(info).summary or {}
+    found = {name: value for name, value in summary.items() if not name.startswith(("_", "global_step", "final/"))}
+    assert found == {"deep": 5, "deeper": 4, "kept": 3, "last": 2}
+
+
 @pytest.mark.parametrize(
     ("calls", "result"),
     [

@@ -235,7 +235,7 @@ class Recorder:
             if results and not (waiting or lines):  # no row: what is logged last of all belongs to the last one
                 self.step = last
         if len(self.known) < KNOWN_NAMES:
-            self.known.update(name for name in numbers if name in values)
+            self.known.update(numbers)
             self._across_names.update(split.reductions)
         if now > self.poll_at or not self.fast:
             self.poll(now)
@@ -572,10 +572,12 @@ class Recorder:
         """
         kept, shown = {*map(plain_name, new)}, {*map(plain_name, media)}
         given = [key for key in values if isinstance(key, str) and _replaces(values[key], key, kept | shown)]
-        # Of a metric W&B has the last value there.
-        metrics = [key for key in given if key in self.known and plain_name(key) not in kept]
         if not given:
             return []
+        # Of what was logged, in an earlier attempt or as text, too, W&B has the last value there.
+        below = tuple(f"{plain_name(key)}/" for key in given)
+        metrics = [key for key in given if plain_name(key) not in kept]
+        metrics += [name for name in self.known if name.startswith(below) and name not in kept]
         names = (self._recorded() - kept) | (self._shown - kept - shown)
         if not names:
             return metrics
