@@ -576,7 +576,9 @@ class Recorder:
             return []
         # Of what was logged, in an earlier attempt or as text, too, W&B has the last value there.
         below = tuple(f"{plain_name(key)}/" for key in given)
+        resumed = len(self.info.attempts) > 1
         metrics = [key for key in given if plain_name(key) not in kept]
+        metrics = [key for key in metrics if key in self.known or resumed or not values[key]]
         metrics += [name for name in self.known if name.startswith(below) and name not in kept]
         names = (self._recorded() - kept) | (self._shown - kept - shown)
         if not names:
