@@ -481,7 +481,7 @@ def test_result_of_texts_is_never_an_earlier_rows(tmp_path: Path, monkeypatch: p
 
 
 def test_what_is_set_replaces_what_was_logged_under_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts, names below, and what an earlier attempt logged, too: in W&B, which shows last values, and in the script."""
+    """Texts, names below, and what an earlier attempt logged, too: in W&B, which shows last values, and in a script."""
     monkeypatch.setenv("TRACKER_RELAY", "n")
     begin = functools.partial(trackers.init, "json", project="p", id="r", dir=tmp_path, mode="offline")
     with begin() as run:
