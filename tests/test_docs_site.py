@@ -270,7 +270,8 @@ ROWS = {
     "test_database_sends_nobody_to_files_of_others",
     "an answer of an MLflow server": "test_answers_have_an_end test_mlflow_lists_end test_pages_have_an_end",
     "an answer of W&B's server": "test_answers_have_an_end",
-    "the [host agent]": "test_another_users_socket_and_directory_are_refused test_agent_has_named_variables_only "
+    "the [host agent]": "test_another_users_socket_and_directory_are_refused "
+    "test_another_user_who_asks_is_not_answered test_agent_has_named_variables_only "
     "test_second_run_is_a_fork_of_what_the_first_one_left",
     "[connections between nodes]": "test_nobody_on_the_network_reads_what_is_sent test_who_stands_between_is_refused "
     "test_fingerprint_that_is_not_the_jobs_is_refused test_older_tls_is_not_spoken test_both_sides_must_want_the_same "

@@ -34,6 +34,7 @@ from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.agent import client as agent_client
 from trackers.relay.agent import endpoint, relays, succession, turns
+from trackers.relay.agent import server as agent_server
 from trackers.relay.agent.client import AgentRelay
 from trackers.relay.agent.start import AgentPlan, Starter
 from trackers.relay.agent.turns import Turns
@@ -612,7 +613,7 @@ def test_another_users_socket_and_directory_are_refused(tmp_path: Path, monkeypa
         greeting.start()
         assert agent_client.fork_relay("k", {}, {}) is None
         greeting.join()
-        with lines[0]:
+        with lines[0], contextlib.suppress(ConnectionError):
             assert lines[0].recv(1) == b""  # it was told nothing
     os.close(folder)
     (tmp_path / "link").symlink_to(path)
@@ -625,6 +626,22 @@ def test_another_users_socket_and_directory_are_refused(tmp_path: Path, monkeypa
     os.chown(path, 65534, 65534)
     with pytest.raises(PermissionError):
         endpoint.open_directory(path)
+
+
+def test_another_user_who_asks_is_not_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent closes a connection of somebody else, who could only have it by the socket's directory."""
+    agent: Any = types.SimpleNamespace(_installed=[], _files=agent_server._modified([]), _accepted={}, _outdated=False)
+    for uid, answer in ((os.geteuid(), agent_client.READY), (65534, b"")):
+        monkeypatch.setattr(endpoint, "peer", lambda line, uid=uid: uid)
+        with socket.socket(socket.AF_UNIX) as door, socket.socket(socket.AF_UNIX) as asking:
+            door.bind(str(tmp_path / str(uid)))
+            door.listen()
+            door.setblocking(False)
+            asking.connect(str(tmp_path / str(uid)))
+            agent_server.Agent._accept(agent, door)
+            assert asking.recv(1) == answer
+    for line, _ in agent._accepted.values():
+        line.close()
 
 
 def test_key_is_of_what_a_fork_would_inherit(tmp_path: Path) -> None:
