@@ -135,6 +135,17 @@ def test_epoch_that_is_trained_again_takes_the_earliers_place(last: int, alike: 
     assert note.startswith("training went back from step 3 to 3") if last == 3 else note == ""
 
 
+def test_bar_of_all_training_is_the_clock_of_each_row() -> None:
+    """What it says is since the start, also in the first row: levanter's."""
+    line = "Progress on:train {}.0it/10.0kit rate:1.5it/s remaining:10:00 elapsed:{} postfix:loss=6.25\n"
+    spent = {20: "20:00", 40: "20:14", 60: "20:27", 80: "1:00:00"}
+    records, note = read("".join(line.format(*each) for each in spent.items()))
+    assert (points(records), note) == ([(20, 0), (40, 14), (60, 27), (80, 2400)], "")
+    again = "Resuming training from step 60\n" + line.format(80, "00:30") + line.format(100, "00:40")
+    records, _ = read("".join(line.format(*each) for each in spent.items()) + again)
+    assert points(records) == [(20, 0), (40, 14), (60, 27), (80, 2430), (100, 2440)]
+
+
 BEST = (
     "Optimizer stripped from runs/detect/train/weights/best.pt, 6.5MB\n\n"
     "Validating runs/detect/train/weights/best.pt...\nUltralytics 8.3.200 Python-3.11 torch-2.8 CUDA:0\n"

@@ -243,6 +243,22 @@ def test_log_that_goes_on_in_utf_16_is_read_as_usual(name: str) -> None:
         assert str(read(first.encode() + last.encode("utf-16-le"))) == due, at
 
 
+@pytest.mark.parametrize(
+    "other", ["code", "code data", "a | b", "step 10", "default two", "step 3 | epoch 1", "x y | step"]
+)
+@pytest.mark.parametrize("written", ['name "{}" | ', "{} | "], ids=["fine-tuning", "distillation"])
+@pytest.mark.parametrize("both", [True, False])
+def test_validation_of_a_set_with_any_name_is_no_row_of_training(other: str, written: str, both: bool) -> None:
+    """AutoModel's sets are called as their user likes, and their lines have training's step in them."""
+    line = "2026-05-06 07:08:0{} | INFO | root | {}step 10 | epoch 0 | loss {}.5 |{} lr 1.00e-05 | {}\n"
+    text = line.format(0, "", 1, " grad_norm 0.9000 |", "mem 12.34 GiB | tps 2345.67(1172.83/gpu)")
+    text += line.format(1, "[val] " + written.format("default"), 2, "", "num_label_tokens 5") if both else ""
+    records, note = read(text + line.format(2, "[val] " + written.format(other), 3, "", "num_label_tokens 5"))
+    found = rows(records)[10]
+    assert (found["train_loss"], found[f"loss validation {other}"], note) == (1.5, 3.5, "")
+    assert found.get("val_loss") == (2.5 if both else None)
+
+
 OLMO = "2026-08-01 10:00:0{0}.000\thost:0\tolmo_core.train\tINFO\t[step={0}/100,epoch=1]\n    train/CE loss=2.{0}\n"
 OTHER = "2026-08-01 10:00:02.000\thost:0\tcheckpoint:75\tINFO\tSaving:\n"
 

@@ -629,7 +629,7 @@ class LogStream:
         """What tells the bar that says how long a row took: each epoch has its own, and each evaluation."""
         if row.program.by_bar:
             return row.bar
-        return None if row.program.trained_ms else (row.form, row.values.get("epoch", row.step))
+        return row.step if row.kind != TRAIN else row.values.get("epoch") if row.form.bar else None
 
     def _set_clock(self, row: LogRow, step: int, before: int) -> float:
         """The time of a row's stamp. A clock that was set back goes on where it was."""
