@@ -277,7 +277,9 @@ def test_wandbs_download(tmp_path: Path) -> None:
 
 STEPLESS = "a row has no step that can be read: the values are kept without one"
 UNCLEAR = "a row has a number like 1.234, which beside decimal commas may be a thousand: it is kept as text"
-OTHER = "a row has not as many cells as the head, and blanks don't say which: none of that is read"
+OTHER = "a row has not as many cells as the head, and nothing says which: none of that is read"
+CUT = "a row has no line end: its last cell may be cut, and isn't read"
+FALLS = "a row has a lower step than the row before: the values of both are kept"
 LONGER = "a row has more cells than the head, which aren't read"
 
 
@@ -296,6 +298,16 @@ LONGER = "a row has more cells than the head, which aren't read"
     ("step loss acc\n1 0.5 0.6\n2 0.4 0.7 9\n3 0.3 0.8\n", [(1, 0.5), (3, 0.3)], OTHER),
     ("step,loss\n1,0.5\n2,0.4,7\n3,0.3,,\n", [(1, 0.5), (2, 0.4), (3, 0.3)], LONGER),
     ("step,time,loss\n1,1700000000.0,0.5\n2,1700000001.0,0.4,9\n", [(1, 0.5), (2, 0.4)], LONGER),
+    ("step,loss,acc\n10,2.5,0.1\n20,2.25,0.2\n30,1.9,0.", [(10, 2.5), (20, 2.25), (30, 1.9)], CUT),
+    ("step,loss,acc\n10,2.5,0.1\n20,2.25,0.2\n30,1.9e-0", [(10, 2.5), (20, 2.25)], CUT),
+    ("step,loss,acc\r\n10,2.5,0.1\r\n20,2.25,0.2\r\n30,1.9,0.3\r\n", [(10, 2.5), (20, 2.25), (30, 1.9)], ""),
+    ("step,loss\n10,2.5\n20,2.25\n30,", [(10, 2.5), (20, 2.25)], ""),
+    ("step,time,loss\n1,1700000000.0,0.5\n2,1700000001.0,0.4", [(1, 0.5)], CUT),
+    ("step,timestamp,loss\n1,2026-01-02 03:04:05,123,2.5\n2,2026-01-02 03:04:06,456,2.25\n", [(1, 2.5), (2, 2.25)], ""),
+    ("step,loss\n1,7,2.5\n2,8,2.25\n", [], "2 rows have not as many cells as the head"),
+    ("epoch,step,loss\n1,10,2.5\n1,20,2.25\n2,10,2.0\n2,20,1.75\n", [(10, 2.5), (20, 2.25), (10, 2.0), (20, 1.75)],
+     FALLS),
+    ("step,loss\n10,2.5\n20,2.25\n20,2.0\n30,1.75\n", [(10, 2.5), (20, 2.25), (20, 2.0), (30, 1.75)], ""),
 ])  # fmt: skip
 def test_what_of_a_row_is_not_read_is_noted(
     text: str, values: list[tuple[int | None, float]], note: str, tmp_path: Path
@@ -304,6 +316,30 @@ def test_what_of_a_row_is_not_read_is_noted(
     found, said = table(tmp_path, text)
     assert [(step, row["loss"]) for step, _, row in found] == values
     assert said.startswith(note) if note else "a row" not in said
+
+
+def test_times_with_a_comma_before_their_milliseconds_are_times(tmp_path: Path) -> None:
+    """As Python's logging writes them, without quotes around."""
+    text = "step,timestamp,loss\n1,2026-01-02 03:04:05,123,2.5\n2,2026-01-02 03:04:06,456,2.25\n"
+    (first, second), _ = table(tmp_path, text)
+    assert second[1] - first[1] == pytest.approx(1.333)
+
+
+@pytest.mark.parametrize("text", ["1_2", "2024_01", "1_000.5", "1e1_0"])
+def test_digits_with_a_line_between_are_no_number(text: str, tmp_path: Path) -> None:
+    """As they are names of versions and the like, which Python would read."""
+    (tmp_path / "a.csv").write_text(f"step,loss,version\n1,2.5,{text}\n2,2.25,{text}\n")
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"step": {k}, "loss": 2.5, "version": "{text}"}}\n' for k in (1, 2)))
+    for name in ("a.csv", "a.jsonl"):
+        records, _ = read(tmp_path / name)
+        assert [each.values for each in records if isinstance(each, Text)] == [{"version": text}] * 2
+
+
+def test_lines_whose_steps_fall_are_noted(tmp_path: Path) -> None:
+    """Such as those of a counter that begins anew with each epoch."""
+    lines = [f'{{"epoch": {epoch}, "step": {step}, "loss": 2.5}}\n' for epoch in (1, 2, 3) for step in (10, 20)]
+    _, note = table(tmp_path, "".join(lines), "a.jsonl")
+    assert "2 rows have a lower step than the row before: the values of both are kept" in note
 
 
 def test_prose_of_as_many_words_is_no_table(tmp_path: Path) -> None:

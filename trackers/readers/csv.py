@@ -28,12 +28,12 @@ from trackers.formats.yaml_text import load_yaml
 from trackers.readers import helpers
 from trackers.readers.boundary import add_note, bounded, one_line
 from trackers.readers.reader import Reader, SourceRun
-from trackers.readers.row_layout import SAMPLE, RowLayout, TimeColumn, from_end, layout_of, whole
+from trackers.readers.row_layout import SAMPLE, RowLayout, TimeColumn, from_end, layout_of, say_odd, whole
 from trackers.records import FLOAT_NAMES, Config, Finish, Metrics, Record, Summary, Text
 
 OURS = ("step", "time")
 """First columns of a table that this package wrote."""
-FORM = 3
+FORM = 4
 """Of names, steps and times: another one makes what was kept of tables void."""
 SETTINGS = ("hparams.yaml", "args.yaml", "params.json")
 """Files beside a table that hold its run's configuration: Lightning's, Ultralytics', RLlib's."""
@@ -53,6 +53,8 @@ _GROUPED = {
     ".": re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?"),
     ",": re.compile(r"-?[1-9]\d{0,2}(?:[. '\u00a0\u202f]\d{3})+(?:,\d+)?"),
 }
+_SECOND = re.compile(r"\s*\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
+_PARTS = re.compile(r"\d{3}")
 _UNCLEAR = re.compile(r"-?[1-9]\d{0,2}\.\d{3}")
 """Beside decimal commas it may be a thousand, or a number with a point."""
 _MILLIONS = re.compile(r"-?[1-9]\d{0,2}(?:\.\d{3}){2,}")
@@ -63,7 +65,8 @@ class Dialect(NamedTuple):
     """delimiter: between cells. point: of numbers, "." or ",". grouped: with separators of thousands, as in 1,234.5.
 
     skipped: lines before the head; names: the head, where the table has none. units: what a row below the head says
-    of the columns, which is left out.
+    of the columns, which is left out. parted: number of a column of times whose parts of seconds stand in a cell of
+    their own; misfit: all rows have more cells than the head, so that nothing says which is what.
     """
 
     delimiter: str = ","
@@ -72,6 +75,8 @@ class Dialect(NamedTuple):
     skipped: int = 0
     names: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
+    parted: int | None = None
+    misfit: bool = False
 
     def rows(self, lines: Iterable[str]) -> Iterator[list[str]]:
         """The table's rows, its head first; lines before it, and units below it, are left out."""
@@ -80,6 +85,8 @@ class Dialect(NamedTuple):
             lines = (line.strip() for line in lines)
         for number, row in enumerate(table_rows(lines, self.delimiter)):
             cells = [cell for cell in row if cell] if self.delimiter == " " else row
+            if self.parted is not None and number and len(cells) > self.parted + 1:
+                cells[self.parted : self.parted + 2] = [".".join(cells[self.parted : self.parted + 2])]
             if number != 1 or not self.units or tuple(cells) != self.units:
                 yield cells
 
@@ -98,7 +105,7 @@ class Dialect(NamedTuple):
 
     def fits(self, row: Sequence[str], width: int) -> bool:
         """Whether a row's cells are those of the head: blanks don't say which are missing."""
-        return self.delimiter != " " or len(row) == width
+        return (self.delimiter != " " and not self.misfit) or len(row) == width
 
     @property
     def said(self) -> list[str]:
@@ -151,7 +158,9 @@ class CsvReader(Reader):
                 yield from _ours(path, table.names, written, run)
                 yield from _results(path.with_name("summary.csv"), written)
             else:
-                yield from table.layout.records(_foreign_rows(path, table, run))
+                odd: Counter[str] = Counter()
+                yield from table.layout.records(_foreign_rows(path, table, odd), odd)
+                say_odd(run, odd)
                 for text in (*table.dialect.said, *table.layout.said):
                     add_note(run, text)
 
@@ -223,7 +232,7 @@ def _with_beginning(
     that it doesn't say."""
     if clock.elapsed and layout.began == table.began:
         last = 0.0
-        for row in text_file.undamaged(_foreign_rows(path, table, None)):
+        for row in text_file.undamaged(_foreign_rows(path, table, Counter())):
             last = max(last, clock.seconds(row.get(clock.name)) or 0.0)
         layout = from_end(layout, last)
     first = next(layout.records(sample[:1]), None)
@@ -286,11 +295,25 @@ def _dialect(lines: Sequence[str], comments: int) -> Dialect:
         delimiter, rows = next(((each[2], each[3]) for each in found if each[2] == ","), (delimiter, rows))
     delimiter = delimiter if delimiter in DELIMITERS else ","
     point, grouped = _numbers([cell.strip() for row in rows[1:] for cell in row], delimiter)
-    dialect = Dialect(delimiter, point, grouped, skipped)
+    dialect = Dialect(delimiter, point, grouped, skipped, (), (), *_misfit(rows))
     titles = rows[0] if rows else []
     if titles and all(_is_number(dialect.value(title)) for title in titles):
         return dialect._replace(names=tuple(f"column {number}" for number in range(1, len(titles) + 1)))
     return dialect._replace(units=tuple(rows[1])) if _has_units(rows[1:], dialect) else dialect
+
+
+def _misfit(rows: Sequence[Sequence[str]]) -> tuple[int | None, bool]:
+    """Which column's times have a comma before the parts of a second, as Python's logging writes them, where that makes
+    one cell more than the head has; and whether all rows have more, and not for that."""
+    width = len(rows[0]) if rows else 0
+    body = [row for row in rows[1:] if row]
+    if not body or not all(any(cell.strip() for cell in row[width:]) for row in body):
+        return None, False
+    parted = (place for place in range(width) if all(
+        len(row) == width + 1 and _SECOND.fullmatch(row[place]) and _PARTS.fullmatch(row[place + 1]) for row in body
+    ))  # fmt: skip
+    found = next(parted, None)
+    return found, found is None
 
 
 def _share(rows: Sequence[Sequence[str]], width: int, delimiter: str) -> float:
@@ -386,34 +409,32 @@ def _cells(names: Sequence[str], row: Sequence[str], dialect: Dialect) -> dict[s
     return {name: found for name, cell in zip(names, row, strict=False) if name and (found := value(cell)) is not None}
 
 
-_ODD = {
-    "longer": "more cells than the head, which aren't read",
-    "other": "not as many cells as the head, and blanks don't say which: none of that is read",
-    "stepless": "no step that can be read: the values are kept without one",
-    "unclear": "a number like 1.234, which beside decimal commas may be a thousand: it is kept as text",
-}
-"""What some of a table's rows have."""
+def _watched(lines: Iterable[str], ended: list[bool]) -> Iterator[str]:
+    """Lines; ``ended`` is whether the latest has its end."""
+    for line in lines:
+        ended[:] = [line.endswith(("\n", "\r"))]
+        yield line
 
 
-def _say(run: SourceRun | None, odd: Counter[str]) -> None:
-    """Note how many rows have what."""
-    for what, count in odd.items():
-        if count and run is not None:
-            add_note(run, f"{'a row has' if count == 1 else f'{count:,} rows have'} {_ODD[what]}")
+def _without_cut(row: list[str], ended: list[bool]) -> bool:
+    """Leave out a row's last cell where its line has no end; whether it said something."""
+    return bool(row) and not all(ended) and row.pop().strip() != ""
 
 
-def _foreign_rows(path: Path, table: JudgedTable, run: SourceRun | None) -> Iterator[dict[str, Any]]:
-    odd: Counter[str] = Counter()
+def _foreign_rows(path: Path, table: JudgedTable, odd: Counter[str]) -> Iterator[dict[str, Any]]:
+    """A table's rows. odd: counts what of them isn't read."""
     dialect, step = table.dialect, table.layout.step if table.layout is not None else None
     may_be_unclear = dialect.point == "," and not dialect.grouped
     first_run: list[Any] = []
     is_long = _is_long(table.names)
     with text_file.open_text(path) as file:
-        rows = dialect.rows(file)
+        ended: list[bool] = []
+        rows = dialect.rows(_watched(file, ended))
         if not dialect.names:
             next(rows, None)
         width = len(table.names)
         for row in rows:
+            odd["cut"] += _without_cut(row, ended)
             if row and not dialect.fits(row, width):
                 odd["other"] += 1
                 continue
@@ -423,15 +444,16 @@ def _foreign_rows(path: Path, table: JudgedTable, run: SourceRun | None) -> Iter
                 odd["stepless"] += step is not None and whole(cells.get(step)) is None
                 odd["unclear"] += may_be_unclear and any(map(_UNCLEAR.fullmatch, map(str.strip, row)))
                 yield _long(cells, first_run) if is_long else cells
-    _say(run, odd)
 
 
 def _ours(path: Path, names: Sequence[str], written: float, run: SourceRun) -> Iterator[Record]:
     odd: Counter[str] = Counter()
     with text_file.open_text(path) as file:
-        rows = table_rows(file)
+        ended: list[bool] = []
+        rows = table_rows(_watched(file, ended))
         next(rows, None)
         for row in rows:
+            odd["cut"] += _without_cut(row, ended)
             step = whole(_value(row[0])) if row else None
             odd["longer"] += any(row[len(names) :])
             odd["stepless"] += step is None and any(row[:1])
@@ -451,7 +473,7 @@ def _ours(path: Path, names: Sequence[str], written: float, run: SourceRun) -> I
                 yield Metrics(step=step, time=at, values=values)
             if texts:
                 yield Text(step=step, time=at, values=texts)
-    _say(run, odd)
+    say_odd(run, odd)
 
 
 def _results(path: Path, time: float) -> Iterator[Record]:
@@ -490,6 +512,8 @@ def _value(cell: str) -> Any:
         return FLOAT_NAMES[cell]
     if cell in ("true", "false", "True", "False"):
         return cell in ("true", "True")
+    if "_" in cell:  # which Python takes in numbers
+        return cell
     try:
         return int(cell)
     except ValueError:

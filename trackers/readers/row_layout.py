@@ -9,11 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from trackers.readers import helpers
+from trackers.readers.boundary import add_note
+from trackers.readers.reader import SourceRun
 from trackers.records import MAX_STEP, TIME_MAX, Metrics, Record, Text
 
 SAMPLE = 1000
@@ -76,10 +79,17 @@ class RowLayout(NamedTuple):
     began: float = 0.0
     said: tuple[str, ...] = ()
 
-    def records(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
-        """The rows as records: numbers and truth values as metrics, text as text; None and lists are no values."""
-        at = self.began
+    def records(self, rows: Iterable[Mapping[str, Any]], odd: Counter[str] | None = None) -> Iterator[Record]:
+        """The rows as records: numbers and truth values as metrics, text as text; None and lists are no values.
+
+        Args:
+            odd: counts how often steps fall.
+        """
+        at, before = self.began, -1
         for step, row in self._steps(rows):
+            if odd is not None and step is not None:
+                odd["falls"] += step < before
+                before = step
             if self.clock is not None and (seconds := self.clock.seconds(row.get(self.clock.name))) is not None:
                 at = self.began + seconds if self.clock.elapsed else seconds
             numbers, texts = self._values(row)
@@ -147,6 +157,24 @@ def layout_of(names: Sequence[str], sample: Sequence[Mapping[str, Any]], written
     elif clock is not None and clock.factor != 1.0:
         said.append(f"times are its {clock.name!r}, in units of {clock.factor:g} s")
     return RowLayout(step, clock, False, per_epoch, written, tuple(said))
+
+
+_ODD = {
+    "longer": "more cells than the head, which aren't read",
+    "other": "not as many cells as the head, and nothing says which: none of that is read",
+    "stepless": "no step that can be read: the values are kept without one",
+    "falls": "a lower step than the row before: the values of both are kept",
+    "unclear": "a number like 1.234, which beside decimal commas may be a thousand: it is kept as text",
+    "cut": "no line end: its last cell may be cut, and isn't read",
+}
+"""What some of a table's rows have."""
+
+
+def say_odd(run: SourceRun | None, odd: Counter[str]) -> None:
+    """Note how many rows have what."""
+    for what, count in odd.items():
+        if count and run is not None:
+            add_note(run, f"{'a row has' if count == 1 else f'{count:,} rows have'} {_ODD[what]}")
 
 
 def from_end(layout: RowLayout, last: float) -> RowLayout:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.readers.console_log.test_programs import read, rows
-from trackers.records import Metrics, Record, Start, Summary
+from trackers.records import Finish, Metrics, Record, Start, Summary
 
 
 def lightning(epoch: int, batch: int, of: int) -> str:
@@ -144,6 +144,37 @@ def test_bar_of_all_training_is_the_clock_of_each_row() -> None:
     again = "Resuming training from step 60\n" + line.format(80, "00:30") + line.format(100, "00:40")
     records, _ = read("".join(line.format(*each) for each in spent.items()) + again)
     assert points(records) == [(20, 0), (40, 14), (60, 27), (80, 2430), (100, 2440)]
+
+
+FAILED = "Traceback (most recent call last):\ntorch.cuda.OutOfMemoryError: CUDA out of memory.\n"
+
+
+def test_second_run_of_a_log_keeps_the_firsts_rows() -> None:
+    """Where no line says that one is resumed: the head of its columns says that a bar isn't drawn once more."""
+    again = bars(True, 2, "4.5s", "0.5s").replace("1.25 ", "0.25 ").replace("0.2 ", "0.9 ")
+    records, note = read(bars(True, 1, "2.5s", "0.5s") + bars(True, 2, "2.5s", "0.5s") + FAILED + again)
+    found = [record.values.get("train/box_loss", record.values.get("metrics/mAP50(B)"))
+             for record in records if isinstance(record, Metrics)]  # fmt: skip
+    assert found == [1.25, 0.1, 1.25, 0.2, 0.25, 0.9]
+    assert note.startswith("the step falls from 2 to 2")
+
+
+@pytest.mark.parametrize("between", ["", "Resuming training last.pt from epoch 2 to 3 total epochs\n"])
+def test_failure_that_training_went_on_behind_is_no_end(between: str) -> None:
+    """Also where a bar says so."""
+    text = bars(True, 1, "2.5s", "0.5s") + FAILED + between + bars(True, 2, "2.5s", "0.5s")
+    assert [record.status for record in read(text)[0] if isinstance(record, Finish)] == []
+    assert [record.status for record in read(text + FAILED)[0] if isinstance(record, Finish)] == ["failed"]
+
+
+def test_epoch_of_keras_2_that_was_cut_off_has_its_last_batch() -> None:
+    """Its bar says how much time is left, until it is done."""
+    text = f"Epoch 1/2\n32/32 [{'=' * 30}] - 2s 50ms/step - loss: 0.9000 - val_loss: 0.8000\nEpoch 2/2\n"
+    records, note = read(text + "20/32 [=================>............] - ETA: 3s - loss: 0.6100\n" + FAILED)
+    assert ({step: row["train_loss"] for step, row in rows(records).items()}, note) == ({32: 0.9, 52: 0.61}, "")
+    done = f"32/32 [{'=' * 30}] - 2s 50ms/step - loss: 0.6000 - val_loss: 0.7000\n"
+    records, _ = read(text + "20/32 [=================>............] - ETA: 3s - loss: 0.6100\n" + done)
+    assert points(records)[-1] == (64, 1.6)  # 32 steps of 50 ms
 
 
 BEST = (

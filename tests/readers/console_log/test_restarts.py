@@ -318,6 +318,77 @@ def test_run_begins_at_the_logs_first_stamp(packed: bool, tmp_path: Path) -> Non
     assert first == run.created
 
 
+@pytest.mark.parametrize(
+    "stamp", ["04.03.2026 13:00:{}", "03/04/2026 13:00:{}", "2026-03-04 13:00:{}", "Mar  4 13:00:{}"]
+)
+def test_stamps_are_read_as_they_are_written(stamp: str) -> None:
+    """Points have the day first."""
+    line = f"{stamp} INFO {{{{'loss': 2.5, 'grad_norm': 1.25, 'learning_rate': 5e-05, 'epoch': 0.{{}}}}}}\n"
+    records, _ = read("".join(line.format(*each) for each in ((10, 1), (20, 2))))
+    times = [record.time for record in records if isinstance(record, Metrics)]
+    assert times == [at("2026-03-04 13:00:10"), at("2026-03-04 13:00:20")]
+
+
+COUNTED = "{{'loss': {}, 'grad_norm': 1.0, 'learning_rate': 5e-05, 'epoch': {}}}\n"
+
+
+def test_rows_of_several_nodes_are_counted_once() -> None:
+    """Trainer logs on each, with the same values."""
+    text = "".join(f"{node}: {COUNTED.format(2.5, epoch)}" for epoch in (0.1, 0.2, 0.3) for node in (0, 8))
+    records, note = read(text)
+    assert list(rows(records)) == [1, 2, 3]
+    assert note == "the log has no steps: its rows are numbered"
+
+
+@pytest.mark.parametrize("loaded", ["Loading model from /x/checkpoint-20.\n", ""])
+def test_rows_that_are_counted_go_back_with_their_epoch(loaded: str) -> None:
+    """With a checkpoint's line they take the earlier ones' place, without one the values of both are kept; both is
+    said."""
+    first = "".join(COUNTED.format(number, number / 10) for number in (1, 2, 3))
+    second = "".join(COUNTED.format(number + 0.5, number / 10) for number in (2, 3, 4))
+    records, note = read(first + loaded + second)
+    found = [(row.step, row.values["loss"]) for row in records if isinstance(row, Metrics)]
+    behind = [(2, 2.5), (3, 3.5), (4, 4.5)]
+    assert found == [(1, 1.0), *([] if loaded else [(2, 2.0), (3, 3.0)]), *behind]
+    said = "training went back from step 3 to 2" if loaded else "the step falls from 3 to 2"
+    assert note.startswith(said)
+
+
+def test_count_of_three_digits_that_comes_again_is_no_restart() -> None:
+    """levanter rounds it: its line of each minute says the same one, and other values."""
+    line = (
+        "2025-06-07T08:1{0}:10 - 0 - tqdm_loggable.tqdm_logging - tqdm_logging.py:145 - INFO :: Progress on:train "
+        "1.24kit/100kit rate:1.5s/it remaining:10:00 elapsed:3{0}:00 postfix:loss={0}.5\n"
+    )
+    records, note = read("".join(line.format(minute) for minute in (1, 2, 3)))
+    found = [(row.step, row.values["train_loss"]) for row in records if isinstance(row, Metrics)]
+    assert (found, note) == ([(1240, 1.5), (1240, 2.5), (1240, 3.5)], "")
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_equal_rows_of_a_later_time_are_trained_again(loaded: bool) -> None:
+    """A rank's copy comes within seconds."""
+    line = "[2026-01-05 00:{:02d}:00,125] [INFO] [logging.py:96:log_dist] [Rank 0] {}\n"
+    step = "step={}, skipped=0, lr=[0.1], mom=[(0.9, 0.999)]"
+    text = "".join(line.format(number, step.format(10 * number)) for number in (1, 2, 3))
+    load = "[Torch] Loading checkpoint from /x/global_step15/mp_rank_00_model_states.pt..."
+    text += line.format(4, load) if loaded else ""
+    text += "".join(line.format(33 + number, step.format(10 * number)) for number in (2, 3, 4))
+    records, note = read(text)
+    found = [(row.step, row.time - at("2026-01-05 00:00:00")) for row in records if isinstance(row, Metrics)]
+    assert found == [(10, 60.125), (20, 2100.125), (30, 2160.125), (40, 2220.125)]
+    assert note.startswith("training went back from step 30 to 20")
+
+
+@pytest.mark.parametrize("said", ["Exception ignored in: <function _ConnectionBase.__del__ at 0x7f>\n", ""])
+def test_exception_that_is_ignored_ends_no_training(said: str) -> None:
+    """As Python says itself, when it goes."""
+    behind = f"{said}Traceback (most recent call last):\n  File x\nOSError: [Errno 9] Bad file descriptor\n"
+    text = COUNTED.format(1, 0.1) + "{'train_runtime': 9.5, 'epoch': 0.1}\n" + behind
+    found = [record.status for record in read(text)[0] if isinstance(record, Finish)]
+    assert found == ["finished" if said else "failed"]
+
+
 def test_stamps_without_a_year_are_of_the_year_before_the_file(tmp_path: Path) -> None:
     """A log that went over the new year, of which the file's time knows the later."""
     line = "{} - mmengine - INFO - Iter(train) [{:4d}/100]  lr: 1.0000e-02  loss: 1.2500\n"

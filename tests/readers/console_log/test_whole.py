@@ -313,6 +313,15 @@ def test_rows_of_trainer_behind_another_program_have_steps_of_their_own() -> Non
         assert ("the log has no steps" in note) == (bar == "")
 
 
+@pytest.mark.parametrize(("order", "others"), [("0101", 0), ("1001", 2), ("0110", 2), ("1010", 0)])
+def test_series_of_several_ranks_is_noted(order: str, others: int) -> None:
+    """Where each names itself, and now one's line of a step comes first, now another's."""
+    line = "[rank{0}]:[titan] 2026-02-24 19:46:1{1},500 - root - INFO - step:  {1}  loss:  {0}.5  memory: 66.91GiB(37%)"
+    text = "".join(line.format(rank, number // 2) + "  tps: 10,050\n" for number, rank in enumerate(order))
+    note = read(text)[1]
+    assert note.startswith(f"{others} lines say other values of a step") if others else note == ""
+
+
 @pytest.mark.parametrize("stamped", [True, False])
 @pytest.mark.parametrize("labels", [("", ""), ("[rank0]:", "[rank1]:")], ids=["bare", "labelled"])
 def test_two_ranks_that_do_not_say_so_are_noted(labels: tuple[str, str], stamped: bool) -> None:

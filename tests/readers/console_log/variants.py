@@ -310,8 +310,10 @@ VARIANTS: dict[str, Sample] = {
     ),
     "keras-2": Sample(
         {
+            993: {"epoch": 5, "train_loss": 0.6915, "accuracy": 0.1609},
             1000: {"perf/iter_time_sec": 0.000735, "epoch": 5, "train_loss": 0.6916, "accuracy": 0.1606,
                 "val_loss": 0.6044, "val_accuracy": 0.1642, "learning_rate": 0.3433},
+            1100: {"epoch": 6, "train_loss": 0.6041, "accuracy": 0.1674},
             1200: {"perf/iter_time_sec": 0.000703, "epoch": 6, "train_loss": 0.6824, "accuracy": 0.1756,
                 "val_loss": 0.6951, "val_accuracy": 0.1677, "learning_rate": 0.3433},
         },
@@ -925,6 +927,7 @@ VARIANTS: dict[str, Sample] = {
                 "perf/tflops_per_gpu": 90.33, "perf/mfu_percent": 9.33},
         },
         "TorchTitan", release="2025 and 2026", begins="2026-03-07 10:00:01.013", ends="2026-03-07 10:00:11.013",
+        note="2 lines say other values of a step than the line before them, as another rank's would, first at line 2",
     ),
     "nanogpt-resumed": Sample(
         {

@@ -82,6 +82,11 @@ SLASHED = re.compile(
 )
 """``02/26 10:00:00``, as MMEngine has it: no year; ``02/26/2026 10:00:00``, as Accelerate's examples have it;
 ``[02/26/26 10:00:00]``, as rich has it."""
+DOTTED = re.compile(
+    rb"(?<![\d.])(?P<day>[0-3]\d)\.(?P<month>[01]\d)\.(?P<year>20\d\d) (?P<minute>\d\d:\d\d):(?P<second>\d\d)"
+    rb"(?P<fraction>[.,]\d{1,9})?"
+)
+"""``04.03.2026 13:00:10``: the day first."""
 DAY_S = 86400.0
 
 
@@ -92,7 +97,7 @@ def find_time(text: bytes, year: int, latest: float = math.inf) -> float | None:
         year: of a stamp that has none, or the one before it, where the stamp would lie after ``latest``.
     """
     match, start = None, 0
-    for pattern in (STAMP, GLOG, SLASHED, NAMED):
+    for pattern in (STAMP, GLOG, SLASHED, NAMED, DOTTED):
         while later := pattern.search(text, start):
             match, start = later, later.end()
     if match is None:

@@ -146,7 +146,8 @@ class LogStream:
         self._resumed: int | None = None  # the step that the last of them says
         self._ahead: list[LogRow] = []  # evaluations behind such a line: they are of the attempt that begins
         self._ended = ""
-        self._copies = _Copies()
+        self._ignored = False  # the exception that the next line tells of, as Python says
+        self._copies, self._nodes = _Copies(), _Copies()
         self._step = 0
         self._steps: dict[Program, int] = {}  # of each program's row that was read last
         self._main = survey.main
@@ -268,6 +269,9 @@ class LogStream:
             self._bar_length, row.elapsed = length, self._spent[length]
         elif row_after is not None and row_after.step == step:
             self._bar_length, row.elapsed = row_after.total, row_after.elapsed
+        if step is None and self._is_nodes_copy(row):
+            self.account.count(row, self._held_line, row.line, copy=True)
+            return
         row.bar = self._bar_length
         row.step = (
             step if step is not None else self._count(row.program, epoch) + (row.kind == TRAIN and not row.form.ends)
@@ -279,9 +283,17 @@ class LogStream:
         yield from self._take(row, row.line)
         self.lines.number = number
 
+    def _is_nodes_copy(self, row: LogRow) -> bool:
+        """Whether another node wrote a row that is only counted, too."""
+        known = self._nodes.get(row.tail)
+        if row.source and known is None:
+            self._nodes.put(row.tail, row.source)
+        return bool(row.source) and known not in (None, row.source)
+
     def _count(self, program: Program, epoch: float | None) -> int:
-        """How many rows that are only counted came before; behind a loaded checkpoint, those of epochs before."""
-        if not self._evidence:
+        """How many rows that are only counted came before; where training went back, those of epochs before."""
+        fell = epoch is not None and any(epoch < known for known, _ in self._counted[-1:])
+        if not self._evidence and not fell:
             count = self._steps.get(program, 0)
         else:
             count = 0 if epoch is None else max((n for known, n in self._counted if known < epoch), default=0)
@@ -327,7 +339,9 @@ class LogStream:
             self._first_line = line.strip()
         if not self.rows and len(self._words) < WORDS:
             self._words.update(_WORDS.findall(text[:LONGEST].decode("utf-8", "replace").lower()))
-        if (self.rows or self._pending is not None) and (match := _ENDS.search(text, 0, FACT_BYTES)) is not None:
+        ignored, self._ignored = self._ignored, text.startswith(b"Exception ignored in")
+        ended = _ENDS.search(text, 0, FACT_BYTES) if (self.rows or self._pending is not None) and not ignored else None
+        if (match := ended) is not None:
             self._ended = next(status for name, status in _STATUSES.items() if match[name])
         self.facts.scan(text)
 
@@ -342,6 +356,8 @@ class LogStream:
         if row.kind != TRAIN:
             return self._admit_other(row)
         step = row.step or 0
+        if row.form.ends:  # what was loaded before it is the best, and no training begins
+            self._evidence = False
         plain = row.form is megatron.TRAINING
         key = step if plain else (row.form, step)
         series = row.source if plain else (row.source, row.form)
@@ -359,9 +375,11 @@ class LogStream:
         elif self.attempt == 0 or self._goes_on(step):
             began = self._begin_attempt(row, newest)
         self._copies.put(key, (row.tail, row.time))
+        others = before is None and any(other.form is row.form for other in self._newest.values())
+        self.account.mixed = self.account.mixed or others
         self._newest[series] = row
         self._evidence, self._fits = False, self.lines.fits
-        if not row.form.bar:  # a bar is drawn once more at the end
+        if not row.form.bar or self._ended != "finished":  # a bar is drawn once more at the end
             self._ended = ""
         self._latest = row.time if row.time is not None else self._latest
         return began
@@ -372,12 +390,11 @@ class LogStream:
         What a copy has and the row at hand lacks is added to that.
         """
         newest = seen.step == seen.newest
-        beside = seen.time is not None and row.time is not None and abs(row.time - seen.time) < BESIDE_S
-        anew = self._evidence and (seen.step < seen.newest or not row.form.bar or self._loaded_before(seen.step))
-        anew = anew or (row.form.lines and (self._evidence or not beside))  # the first of several lines says little
+        past = None if seen.time is None or row.time is None else row.time - seen.time
+        beside = past is not None and abs(past) < BESIDE_S
         if self._is_second(row):
             return ANEW
-        if seen.tail == row.tail and not anew:
+        if seen.tail == row.tail and not self._may_repeat(row, seen, past):
             self._complete(row)
             return COPY
         if not self._evidence:
@@ -397,6 +414,15 @@ class LogStream:
         self._note_other(row, seen.before)
         return COPY
 
+    def _may_repeat(self, row: LogRow, seen: _Seen, past: float | None) -> bool:
+        """Whether a row that says the same as one before may be trained again. past: seconds since that."""
+        back = seen.step < seen.newest
+        if self._evidence:
+            return back or not row.form.bar or row.form.lines != "" or self._loaded_before(seen.step)
+        if row.form.lines:  # the first of several lines says little
+            return past is None or abs(past) >= BESIDE_S
+        return back and past is not None and past > SET_BACK_S
+
     def _redrawn(self, row: LogRow) -> str:
         """What a bar is whose step was read before: drawn once more, or ANEW behind another first epoch."""
         if self.lines.fits != self._fits:
@@ -407,7 +433,8 @@ class LogStream:
     def _is_anew(self, row: LogRow, seen: _Seen) -> bool:
         """Whether training began again from a checkpoint: the same writer says a lower iteration, and other values."""
         anew = seen.step < seen.newest or self._is_renamed(row, seen)
-        anew = anew or (seen.step == seen.newest and self._again(row, seen.before))
+        rounded = row.program.rounded and not self._evidence  # so that several rows have a step
+        anew = anew or (seen.step == seen.newest and not rounded and self._again(row, seen.before))
         late = row.time is not None and row.time < self._attempt_began
         return anew and not late
 
@@ -490,14 +517,14 @@ class LogStream:
 
     def _note_other(self, row: LogRow, before: LogRow | None) -> None:
         """Take note of a line that isn't read because one of its step was, where it says other values than that."""
-        before = before or self._pending  # another's, such as a process's that took its place
-        if row.time is not None and before is not None and row.source != before.source:
-            return  # it says which rank it is, or who wrote it
+        if before is None or before.step != row.step:
+            before = self._pending  # another's, such as a process's that took its place
         if before is not None and not before.cut and before.step == row.step and before.form is row.form:
             self.lines.fill(row)
             others = [name for name, value in row.values.items() if not _same(value, before.values.get(name, value))]
+            ranked = row.time is not None and row.source != before.source  # it says which rank it is, or who wrote it
             if others and not row.cut:
-                self.account.others.append((row.step or 0, self.lines.number))
+                (self.account.ranked if ranked else self.account.others).append((row.step or 0, self.lines.number))
 
     def _replace(self, row: LogRow) -> None:
         """What a progress bar says later of the same step takes the place of what it said."""
@@ -617,7 +644,8 @@ class LogStream:
             self._clock = max(self._clock, began + row.elapsed)
         elif row.kind == TRAIN and self.rows > 1:
             self._clock += (1 if step < self._clocked else step - self._clocked) * _seconds(row)
-        self._clocked = step if row.kind == TRAIN else self._clocked
+        if row.kind == TRAIN and (row.time is not None or row.elapsed is not None or _seconds(row)):
+            self._clocked = step  # else the next row's time is for this one, too
         return (
             len(self.lines.keys) != self._known_keys
             or self._new_keys
@@ -756,7 +784,8 @@ class Account:
     """What became of the lines that look like rows, and what a reader of the values must know of them.
 
     again, fell: where training went back, and where the step fell and nothing says why: the steps before and behind,
-    and the line. others: steps and lines that say other values of a step than the line before. set_back: seconds by
+    and the line. others: steps and lines that say other values of a step than the line before; ranked: those that say
+    whose they are, which matters where the rows that are read are of several (mixed). set_back: seconds by
     which a clock was, and the line. foreign: a second program, and what stands before its values' names.
     """
 
@@ -767,6 +796,8 @@ class Account:
         self.again: list[tuple[int, int, int]] = []
         self.fell: list[tuple[int, int, int]] = []
         self.others: list[tuple[int, int]] = []
+        self.ranked: list[tuple[int, int]] = []
+        self.mixed = False
         self.set_back: list[tuple[float, int]] = []
         self.foreign: dict[str, str] = {}
 
@@ -803,10 +834,11 @@ class Account:
                 newest, step, line = places[0]
                 more = f", and {len(places) - 1} times more" if len(places) > 1 else ""
                 yield f"{said} {newest:,} to {step:,} at line {line:,}{more}{ends}"
-        if self.others:
-            step, line = self.others[0]
+        others = sorted([*self.others, *(self.ranked if self.mixed else ())], key=lambda place: place[1])
+        if others:
+            step, line = others[0]
             yield (
-                f"{len(self.others):,} lines say other values of a step than the line before them, as another rank's "
+                f"{len(others):,} lines say other values of a step than the line before them, as another rank's "
                 f"would, first at line {line:,}, of step {step:,}: the first of each step is read"
             )
         for by_s, line in self.set_back[:1]:
@@ -937,7 +969,7 @@ def _read_lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) ->
 
 STDIN = "-"
 CUT = "the packed log is cut or damaged: this is what could be read of it"
-FORM = 10
+FORM = 11
 """Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
 IN_MEMORY_BYTES = 16 << 20

@@ -137,7 +137,7 @@ class LineReader:
         self.releases: dict[str, str] = {}
         self.maybe: dict[Program, LookAlike] = {}
         self.epoch: int | None = None
-        self.fits = 0  # how often epochs began anew
+        self.fits = 0  # how often epochs began anew, or columns of training
         self.epochs: int | None = None
         self.bars: dict[int, int] = {}
         self.spent: dict[int, float] = {}
@@ -436,6 +436,7 @@ class LineReader:
         elif form.kind == kinds.HEADER:
             columns = _grouped(groups["columns"].decode("utf-8", "replace").split())
             self.columns[form.named if form.named != "{}" else TRAIN] = columns
+            self.fits += form.named == "{}"
             self._open = self._open or form.named == "{}"
             self._took = groups.get("elapsed")
         elif form.kind == kinds.BAR:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from trackers.formats import text_file
 from trackers.readers import helpers
 from trackers.readers.boundary import add_note, escape_surrogates, one_line, reason
 from trackers.readers.reader import SourceRun
-from trackers.readers.row_layout import EPOCHS, SAMPLE, STEPS, RowLayout, from_end, layout_of, plain_name
+from trackers.readers.row_layout import EPOCHS, SAMPLE, STEPS, RowLayout, from_end, layout_of, plain_name, say_odd
 from trackers.records import Config, Record, check_depth, flatten, unnamed_float
 
 LINE_BYTES = 1 << 26
@@ -103,7 +104,8 @@ def read(path: Path, run: SourceRun) -> Iterator[Record]:
     layout, began = judged(path)
     count, config = _Count(), dict[str, Any]()
     shown = False
-    for record in layout.records(_rows(path, count, config)):
+    odd: Counter[str] = Counter()
+    for record in layout.records(_rows(path, count, config), odd):
         if config and not shown:
             yield Config(time=began, values=dict(config))
             shown = True
@@ -111,6 +113,7 @@ def read(path: Path, run: SourceRun) -> Iterator[Record]:
     for text in layout.said:
         add_note(run, text)
     count.say(run)
+    say_odd(run, odd)
 
 
 def _rows(path: Path, count: _Count, config: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -168,7 +171,7 @@ def decode(line: bytes) -> dict[str, Any]:
 def _number(text: str) -> Any:
     """The number that a text is, as fairseq writes them; else the text."""
     value = unnamed_float(text)
-    if isinstance(value, str) and len(text) < 40 and text[-1:].isdigit():
+    if isinstance(value, str) and len(text) < 40 and text[-1:].isdigit() and "_" not in text:
         for kind in (int, float):
             try:
                 return kind(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from trackers.readers.console_log.forms.fields import EQUALS, LIST, FieldLayout
-from trackers.readers.console_log.forms.program import Form, Program
+from trackers.readers.console_log.forms.program import RESUME, Form, Program
 
 _SPACED = FieldLayout(pattern=re.compile(rb"([A-Za-z][^:\n]{0,100}): (\S{1,100})\s*"))
 PROGRAM = Program(
@@ -22,6 +22,7 @@ PROGRAM = Program(
         Form("stop] ", r"(?!)", looks=r"stop\] INT/INT, (?:RunningAvg)?SamplesPerSec="),  # micro-batches, until 2022
         Form("steps:", r"steps: (?P<step>INT) (?=loss: )", fields=_SPACED, needs=("iter time (s)",), fixed=True,
              looks=r"steps: INT loss:"),
+        Form("[Torch] Loading", r"\[Torch\] Loading checkpoint from [^\n]{0,1000}?global_step(?P<step>INT)\b", RESUME),
     ),
     names={
         "lr": "learning_rate", "skipped": "skipped_steps", "loss": "train_loss", "iter time (s)": "perf/iter_time_sec",

@@ -25,6 +25,7 @@ PROGRAM = Program(
              step_key=_STEP),
         Form('{"', r'\{(?="[^"\n]{1,300}":)', fields=LITERAL, always=("epoch",), needs=(_STEP,), step_key=_STEP),
         Form("%|", r"\s*" + TQDM, BAR, first=False),
+        Form("Loading model from ", r"Loading model from [^\n]{1,1000}checkpoint-INT\b", RESUME),
         Form("Continuing training from", r"Continuing training from (?:checkpoint|epoch|global step)", RESUME),
     ),
     names={_STEP: ("global_step", "max_steps")},

@@ -36,7 +36,7 @@ PROGRAM = Program(
         _form("/step", _AT + r"(?:\[[=>.]{1,80}\] )?(?:- )?[\d:]{1,12}s? (?:- )?" + _EACH, ""),
         _form("/step", _AT + r"- [\d:]{1,12}s? - (?=[^\n]{1,4000} - (?P<time>\d{1,12}(?:s|ms|us))/step\s*$)", "",
               _ENDED),
-        _form("[=", _AT + r"\[=[=>.]{1,80}\] - [\d:]{1,12}s? - (?=[A-Za-z_]\w*: )", ""),
+        _form("[=", _AT + r"\[=[=>.]{1,80}\] - (?:ETA: )?[\d:]{1,12}s? - (?=[A-Za-z_]\w*: )", ""),
     ),
     names={"loss": "train_loss", "val_loss": "val_loss", "time": "perf/iter_time_sec", "learning_rate": "learning_rate",
            "lr": "learning_rate"},
