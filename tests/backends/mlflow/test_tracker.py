@@ -908,26 +908,32 @@ def test_store_without_models_and_inputs_gets_the_files(
 
 
 def test_datasets_are_inputs(info: RunInfo) -> None:
-    """An artifact of type "dataset", and what ``use_artifact`` named, are among the run's datasets, once."""
+    """An artifact of type "dataset", and what ``use_artifact`` named, are among the run's datasets, once; their sources
+    are of kinds that MLflow's own functions load."""
+    from mlflow.data import get_source
+
     info.path("rows.csv").write_text("x\n1\n")
     records = [
         Config(time=T0, values={"used_artifacts": {"words": "texts/words:v3"}}),
         ArtifactRecord(time=T0, name="leaves", type="dataset", metadata={"rows": 1},
                        files=[ArtifactFile(path="rows.csv", file="rows.csv", size=4, digest="sha256:1")]),
         ArtifactRecord(time=T0, name="far", type="dataset", files=[ArtifactFile(path="x", uri="s3://b/x", size=9)]),
+        ArtifactRecord(time=T0, name="page", type="dataset", files=[ArtifactFile(path="x", uri="https://b.example/x")]),
     ]  # fmt: skip
     deliver(info, *records)
     deliver(info, *records)
     inputs = {entry.dataset.name: entry for entry in stored(info).inputs.dataset_inputs}
-    assert len(stored(info).inputs.dataset_inputs) == 3
-    sources = {name: json.loads(entry.dataset.source)["uri"] for name, entry in inputs.items()}
-    assert sources == {
-        "words": "trackers:texts/words:v3", "far": "s3://b/x", "leaves": sources["leaves"],
+    assert len(stored(info).inputs.dataset_inputs) == 4
+    sources = {name: get_source(entry.dataset) for name, entry in inputs.items()}
+    assert {name: source._get_source_type() for name, source in sources.items()} == {
+        "words": "code", "far": "s3", "leaves": "local", "page": "http",
     }  # fmt: skip
-    assert sources["leaves"].startswith(f"runs:/{stored(info).info.run_id}/artifacts/leaves/")
+    assert (sources["far"].uri, sources["page"].url) == ("s3://b/x", "https://b.example/x")
+    assert sources["leaves"].uri.startswith(f"runs:/{stored(info).info.run_id}/artifacts/leaves/")
+    assert json.loads(inputs["words"].dataset.profile) == {"version": "texts/words:v3"}
     assert json.loads(inputs["leaves"].dataset.profile) == {"files": 1, "bytes": 4, "rows": 1}
     contexts = {name: entry.tags[0].value for name, entry in inputs.items()}
-    assert contexts == {"words": "used", "leaves": "training", "far": "training"}
+    assert contexts == {"words": "used", "leaves": "training", "far": "training", "page": "training"}
 
 
 def test_runs_are_found_by_each_of_their_tags(info: RunInfo) -> None:

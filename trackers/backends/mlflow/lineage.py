@@ -31,6 +31,10 @@ DIGEST_LENGTH = 8
 """mlflow/data/digest_utils.py: of its own datasets; its pages show it beside the name. The validation takes 36."""
 SOURCE_TAGS = ("mlflow.source.name", "mlflow.source.type", "mlflow.user")
 """mlflow/utils/mlflow_tags.py: what MLflow shows of where a model was logged."""
+SOURCES = {"s3": "s3", "gs": "gs", "wasbs": "wasbs", "abfss": "abfss", "hdfs": "hdfs", "ftp": "ftp", "sftp": "sftp",
+           "http": "http", "https": "http"}  # fmt: skip
+"""Type of a dataset's source by its address's scheme, for ``mlflow.data.get_source`` (mlflow/data/
+dataset_source_registry.py); others are "local", which takes what ``mlflow.artifacts`` does, ``runs:/`` too."""
 MOST = 1000
 """Metrics of one model, and datasets or params in one request."""
 
@@ -90,15 +94,17 @@ class Lineage:
     def used(self, versions: Mapping[str, Any]) -> None:
         """Have versions of artifacts that the run used become datasets of it."""
         for name, version in versions.items():
-            self._add_dataset(str(name), str(version), f"trackers:{version}", {"version": str(version)}, "used")
+            self._add_dataset(str(name), str(version), "", {"version": str(version)}, "used")
 
     def _add_dataset(self, name: str, content: str, uri: str, profile: dict[str, Any], context: str) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         digest = hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()[:DIGEST_LENGTH]
         described = json.dumps(name_floats(profile), ensure_ascii=False, default=str)[:10_000]
-        source = json.dumps({"uri": uri}, ensure_ascii=False)
-        data = Dataset(name[:NAME_LENGTH] or "dataset", digest, "trackers", source, profile=described)
+        kind = SOURCES.get(uri.partition(":")[0].lower(), "local") if uri else "code"  # what another run logged
+        about = {"url": uri} if kind == "http" else {"uri": uri} if uri else {"tags": self._source}
+        source = json.dumps(about, ensure_ascii=False)
+        data = Dataset(name[:NAME_LENGTH] or "dataset", digest, kind, source, profile=described)
         self._datasets.append(DatasetInput(data, [InputTag(CONTEXT_TAG, context)]))
 
     def send(self) -> None:
