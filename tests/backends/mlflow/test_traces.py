@@ -62,6 +62,7 @@ def stored(uri: str, run_id: str) -> list[Any]:
     experiments = [one.experiment_id for one in client.search_experiments()]
     found = list(client.search_traces(locations=experiments, run_id=run_id))
     assert len(list(client.search_traces(locations=experiments))) == len(found)  # no other is there
+    assert not [name for trace in found for name in trace.info.tags if name.startswith("service.")]  # OpenTelemetry's
     return sorted(found, key=lambda trace: min(span.start_time_ns for span in trace.data.spans))
 
 

@@ -80,6 +80,7 @@ class Traces:
 def _entity(span: Span) -> Any:
     """A span as MLflow's client takes it."""
     from mlflow.entities.span import Span as Entity
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.trace import SpanContext, TraceFlags
     from opentelemetry.trace.status import Status, StatusCode
@@ -108,6 +109,7 @@ def _entity(span: Span) -> Any:
             attributes=attributes, start_time=_nanoseconds(span.start), end_time=end,
             status=Status(StatusCode.ERROR, span.error) if failed else Status(StatusCode.OK),
             events=[Event("exception", exception, end)] if failed and span.error else [],
+            resource=Resource.get_empty(),  # else this process's, as tags of the trace: service.name, its instance's id
         )
     )  # fmt: skip
 
