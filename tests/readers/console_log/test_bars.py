@@ -90,6 +90,33 @@ def test_significant_digits_of_epochs_are_enough() -> None:
     assert found.per_epoch == pytest.approx(7000 / 3, rel=1e-4)
 
 
+@pytest.mark.parametrize("late", [[1], [3], [2, 0, 5, 1], [4, 4, 3]])
+@pytest.mark.parametrize(
+    ("of", "epochs", "each"), [(100, 10, 10), (100, 10, 50), (300, 30, 50), (1875, 3, 500), (100, 1, 50), (30, 3, 10)]
+)
+def test_bar_that_tqdm_draws_seldom_is_late_before_its_row_and_true_behind(
+    of: int, epochs: int, each: int, late: Sequence[int]
+) -> None:
+    """As Trainer's is, of quick steps: it draws the bar anew when it has written a row. Also where the end was cut."""
+    for write in (lambda epoch: epoch, lambda epoch: round(epoch, 2), lambda epoch: float(f"{epoch:.4g}")):
+        lines = [bar(0, of)]
+        due = list(range(each, of + 1, each))
+        for number, step in enumerate(due):
+            before = step - late[number % len(late)]
+            lines += [bar(before - 1, of), bar(before, of), row(write(step * epochs / of)), bar(step, of)]
+        assert steps(lines) == due
+        assert steps([bar(0, of), *(line for step in due for line in (bar(step, of), row(write(step * epochs / of)),
+                                                                      bar(min(step + 1, of), of)))]) == due  # fmt: skip
+
+
+def test_bar_that_is_late_and_has_none_behind_is_noted() -> None:
+    """Nothing says which step is the row's."""
+    late = [bar(0, 100), *(line for step in range(10, 100, 10) for line in (bar(step - step % 7, 100), row(step / 30)))]
+    assert read("\n".join(late) + "\n")[1].startswith("steps are a progress bar's, and the epochs don't agree with it")
+    true = [line for step in range(10, 100, 10) for line in (bar(step, 100), row(step / 30))]
+    assert read("\n".join(true) + "\n")[1] == ""
+
+
 def trained(first: int, of: int, each: int, done: bool = True) -> str:
     """A training with a row at each step, of which each takes so many seconds by its bar."""
     rows = [f" 0%|  | 0/{of} [00:00<?, ?it/s]\n"]

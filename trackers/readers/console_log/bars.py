@@ -1,14 +1,16 @@
 """Which step a row has that says its epoch alone: what the progress bar beside it says.
 
 Some programs draw their bar anew behind each row, so that the bar behind a row is the row's; in other logs the one
-before it is. A bar that isn't drawn at each step is late. Which of them says the rows' steps is told by their epochs:
-the step is the epoch times the steps of an epoch, as exactly as the epoch is written.
+before it is. A bar that isn't drawn at each step is late: tqdm draws one every 0.1 s at most. Which of them says the
+rows' steps is told by their epochs: the step is the epoch times the steps of an epoch, as exactly as the epoch is
+written; and by the steps: they are multiples of one number, as rows are written.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -19,6 +21,8 @@ ROWS = 2000
 """Maximum number of rows that are compared with their bars."""
 DIGITS = 6
 """An epoch with more decimals than that is written as it is; with fewer, it is taken for rounded."""
+LEAST_DECIMALS, LEAST_DIGITS = 2, 4
+"""Decimals that transformers 4 writes of an epoch, and digits that transformers 5 does, where they aren't 0."""
 MOST = 0.9
 """Share of the rows that agree about the steps of an epoch, if these are to tell steps."""
 
@@ -38,7 +42,7 @@ class BarSteps:
 
     behind: the bar behind a row says its step, else the one before it. again: so does mostly the one before it, where
     the one behind it isn't there. length: of that bar. others: lengths of bars that say nothing of rows. per_epoch:
-    steps of an epoch; 0.0 if nothing tells it. decimals, digits: of the epochs.
+    steps of an epoch; 0.0 if nothing tells it. decimals, digits: of the epochs. late: the bars don't agree with these.
     """
 
     behind: bool = False
@@ -48,6 +52,7 @@ class BarSteps:
     per_epoch: float = 0.0
     decimals: int = 0
     digits: int = 0
+    late: bool = False
 
     def step_of(self, epoch: Number | None, before: Mapping[int, int], behind: tuple[int, int] | None,
                 last: int) -> int | None:  # fmt: skip
@@ -100,7 +105,7 @@ def bar_steps(rows: Sequence[Paired]) -> BarSteps:
 
 def _candidate(
     rows: Sequence[Paired], length: int, behind: bool, decimals: int, digits: int
-) -> tuple[tuple[int, bool, int], BarSteps] | None:
+) -> tuple[tuple[int, bool, bool, int], BarSteps] | None:
     """The rows' steps by the bars of one length, and how good that is; None where these say nothing of rows."""
     said = [(row.epoch, step) for row in rows if (step := _said(row, length, behind))]
     ranges = [_range(epoch, step, decimals, digits) for epoch, step in said]
@@ -112,7 +117,10 @@ def _candidate(
     again = 2 * sum(row.behind == (length, row.before.get(length)) for row in rows if row.behind) > len(ranges)
     suits = again or not rows[0].before.get(length)
     per_epoch = _within(low, high, length) if agreed else 0.0
-    return (agree, suits == behind, length), BarSteps(behind, again, length, frozenset(), per_epoch, decimals, digits)
+    ends = any(low <= length / count <= high for count in range(1, 1 + round(min(length / max(low, 1.0), 1000.0))))
+    good = agree + _multiples([step for _, step in said])
+    found = BarSteps(behind, again, length, frozenset(), per_epoch, decimals, digits, not agreed)
+    return (good, ends, suits == behind, length), found
 
 
 def _said(row: Paired, length: int, behind: bool) -> int:
@@ -120,6 +128,13 @@ def _said(row: Paired, length: int, behind: bool) -> int:
     if not behind:
         return row.before.get(length, 0)
     return row.behind[1] if row.behind and row.behind[0] == length else 0
+
+
+def _multiples(steps: Sequence[int]) -> int:
+    """How many of the steps are multiples of the number that mostly lies between two."""
+    between = Counter(two - one for one, two in itertools.pairwise([0, *steps]) if two > one)
+    each = max(between, key=lambda number: between[number], default=1)
+    return sum(step % each == 0 for step in steps)
 
 
 def _digits(number: float) -> tuple[int, int]:
@@ -132,11 +147,11 @@ def _digits(number: float) -> tuple[int, int]:
 
 def _rounded(epoch: float, decimals: int, digits: int) -> float:
     """By how much an epoch may be off, by the decimals or the significant digits of those in its log."""
-    if decimals <= DIGITS:
-        return float(0.5 * 10.0**-decimals)
-    if digits <= DIGITS and epoch > 0:
-        return float(0.5 * 10.0 ** (math.floor(math.log10(epoch)) + 1 - digits))
-    return epoch * 1e-9
+    by_decimals = 0.5 * 10.0 ** -max(decimals, LEAST_DECIMALS) if decimals <= DIGITS else 0.0
+    if epoch > 0 and (digits <= LEAST_DIGITS or not by_decimals) and digits <= DIGITS:
+        by_digits = 0.5 * 10.0 ** (math.floor(math.log10(epoch)) + 1 - max(digits, LEAST_DIGITS))
+        return float(max(by_decimals, by_digits))
+    return by_decimals or epoch * 1e-9
 
 
 def _range(epoch: float, step: int, decimals: int, digits: int) -> tuple[float, float]:

@@ -272,6 +272,7 @@ class LogStream:
         if step is None and self._is_nodes_copy(row):
             self.account.count(row, self._held_line, row.line, copy=True)
             return
+        self.account.late |= self._survey.bars.late and step is not None
         row.bar = self._bar_length
         row.step = (
             step if step is not None else self._count(row.program, epoch) + (row.kind == TRAIN and not row.form.ends)
@@ -792,7 +793,7 @@ class Account:
     def __init__(self) -> None:
         self.seen = self.bad = 0
         self.first: tuple[int, bytes] | None = None
-        self.numbered = False
+        self.numbered = self.late = False
         self.again: list[tuple[int, int, int]] = []
         self.fell: list[tuple[int, int, int]] = []
         self.others: list[tuple[int, int]] = []
@@ -847,6 +848,8 @@ class Account:
             yield f"values of {program}'s rows are called {head}/…"
         if self.numbered:
             yield "the log has no steps: its rows are numbered"
+        if self.late:
+            yield "steps are a progress bar's, and the epochs don't agree with it: it may be late, and steps too low"
 
     def _add_bad(self, count: int, line: int, text: bytes) -> None:
         self.bad += count
@@ -969,7 +972,7 @@ def _read_lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) ->
 
 STDIN = "-"
 CUT = "the packed log is cut or damaged: this is what could be read of it"
-FORM = 11
+FORM = 12
 """Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
 IN_MEMORY_BYTES = 16 << 20
