@@ -318,6 +318,29 @@ def test_what_of_a_row_is_not_read_is_noted(
     assert said.startswith(note) if note else "a row" not in said
 
 
+MLFLOW = '"Run","Run ID","metric","step","timestamp","value"\n'
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    (MLFLOW + '"bold","aaa1","loss","0","1767323045000","2.5"\n"bold","aaa1","loss","1","1767323046000","\'-0.25"\n'
+     '"red","bbb2","loss","0","1767323045000","3.5"\n"red","bbb2","loss","1","1767323046000","3.25"\n'
+     '"bold","aaa1","reward","0","1767323045000","\'-10"\n',
+     [(0, {"loss": 2.5}), (1, {"loss": -0.25}), (0, {"red/loss": 3.5}), (1, {"red/loss": 3.25}), (0, {"reward": -10})]),
+    (MLFLOW + "a,1,loss,0,1767323045000,2\na,2,loss,0,1767323045000,3\na,1,loss,1,1767323045000,4\n",
+     [(0, {"loss": 2}), (0, {"2/loss": 3}), (1, {"loss": 4})]),
+    ("Run,metric,step,value\nr1,loss,0,2.5\nr2,loss,0,3.5\nr1,loss,1,2\n",
+     [(0, {"loss": 2.5}), (0, {"r2/loss": 3.5}), (1, {"loss": 2})]),
+    ("Group,Metric,Step,Value\ng,loss,0,2.5\nh,loss,0,3.5\n", [(0, {"loss": 2.5}), (0, {"h/loss": 3.5})]),
+    ("step,loss,a\n0,'-2.5,'+1\n1,-0.5,'-1e-05\n", [(0, {"loss": -2.5, "a": 1}), (1, {"loss": -0.5, "a": -1e-05})]),
+    ("step;loss\n0;'-2,5\n1;'-0,5\n", [(0, {"loss": -2.5}), (1, {"loss": -0.5})]),
+    ("step,loss,name\n0,2.5,'-a\n1,2,'2\n", [(0, {"loss": 2.5}), (1, {"loss": 2})]),
+])  # fmt: skip
+def test_downloads_of_several_runs_and_escaped_numbers(text: str, found: list[Any], tmp_path: Path) -> None:
+    """Each run has its series, by a name that no other has; the apostrophe that keeps a spreadsheet off is none of a
+    number's."""
+    assert steps(tmp_path, text) == found
+
+
 def test_times_with_a_comma_before_their_milliseconds_are_times(tmp_path: Path) -> None:
     """As Python's logging writes them, without quotes around."""
     text = "step,timestamp,loss\n1,2026-01-02 03:04:05,123,2.5\n2,2026-01-02 03:04:06,456,2.25\n"

@@ -33,7 +33,7 @@ from trackers.records import FLOAT_NAMES, Config, Finish, Metrics, Record, Summa
 
 OURS = ("step", "time")
 """First columns of a table that this package wrote."""
-FORM = 4
+FORM = 5
 """Of names, steps and times: another one makes what was kept of tables void."""
 SETTINGS = ("hparams.yaml", "args.yaml", "params.json")
 """Files beside a table that hold its run's configuration: Lightning's, Ultralytics', RLlib's."""
@@ -43,8 +43,8 @@ SETTINGS_BYTES = 1 << 24
 HEAD_LINES = 1000
 """Comments and lines of a table that its dialect is found out by."""
 HEAD_CHARS = 1 << 20
-LONG_KEYS, LONG_RUNS = ("key", "metric", "metric_name", "tag"), ("run_id", "run", "run_name")
-"""Columns of a table that has one value a row, in ``value``: its metric, and its run."""
+LONG_KEYS, LONG_RUNS = ("key", "metric", "metric_name", "tag"), ("run_name", "run", "group", "run_id")
+"""Columns of a table that has one value a row, in ``value``: its metric, and its run, as MLflow's have ``Run ID``."""
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars", " ": "blanks"}
 MISSING = frozenset({"", "NA", "N/A", "n/a", "#N/A", "<NA>", "null", "NULL", "None", "-", "--"})
 """Cells of others' tables that stand for no value."""
@@ -95,6 +95,8 @@ class Dialect(NamedTuple):
         cell = cell.strip()
         if cell in MISSING:
             return None
+        if cell.startswith(("'-", "'+")) and _is_number(number := self.value(cell[1:])):  # spreadsheets are kept off so
+            return number
         if self.grouped and _GROUPED[self.point].fullmatch(cell):
             cell = re.sub(r"[. '\u00a0\u202f]" if self.point == "," else ",", "", cell)
         if self.point == "," and _DECIMAL.fullmatch(cell):
@@ -200,10 +202,10 @@ def judged(path: Path) -> JudgedTable:
         names[0] = ""
     elif not names[0]:
         names[0] = "column 1"
-    first_run: list[Any] = []
     content = [row for row in content if dialect.fits(row, len(names))]
     cells = [cells for row in content[:SAMPLE] if (cells := _cells(names, row, dialect))]
-    sample = [_long(row, first_run) for row in cells] if _is_long(names) else cells
+    long, runs = _long_columns(names), dict[tuple[Any, ...], str]()
+    sample = [_long(row, long, runs) for row in cells] if long is not None else cells
     layout = _known(names, settings) or layout_of([name for name in names if name], sample, written)
     table = JudgedTable(dialect, names, layout, settings, written)
     return table if layout.clock is None else _with_beginning(path, table, layout, layout.clock, sample)
@@ -294,7 +296,7 @@ def _dialect(lines: Sequence[str], comments: int) -> Dialect:
     if not share:
         delimiter, rows = next(((each[2], each[3]) for each in found if each[2] == ","), (delimiter, rows))
     delimiter = delimiter if delimiter in DELIMITERS else ","
-    point, grouped = _numbers([cell.strip() for row in rows[1:] for cell in row], delimiter)
+    point, grouped = _numbers([cell.strip().removeprefix("'") for row in rows[1:] for cell in row], delimiter)
     dialect = Dialect(delimiter, point, grouped, skipped, (), (), *_misfit(rows))
     titles = rows[0] if rows else []
     if titles and all(_is_number(dialect.value(title)) for title in titles):
@@ -354,24 +356,39 @@ def _counts_rows(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     return names[0] in ("", "Unnamed: 0") and all(row[:1] == [str(number)] for number, row in enumerate(rows))
 
 
-def _is_long(names: Sequence[str]) -> bool:
-    return "value" in names and not set(names).isdisjoint(LONG_KEYS) and {"step", "timestamp"} & set(names) != set()
+class _Long(NamedTuple):
+    """Columns of a table that has a value a row: of metrics' names, of their values, of what says whose they are."""
+
+    keys: list[str]
+    value: str
+    runs: list[str]
 
 
-def _long(cells: dict[str, Any], first_run: list[Any]) -> dict[str, Any]:
-    """A row of a table that has a value a row, as MLflow's page downloads it, by the metric's name.
+def _long_columns(names: Sequence[str]) -> _Long | None:
+    """Those of a table with such a head; None where it is another's."""
+    plain = {name.lower().replace(" ", "_"): name for name in reversed(names)}
+    keys, runs = ([plain[each] for each in known if each in plain] for known in (LONG_KEYS, LONG_RUNS))
+    is_long = keys and "value" in plain and not plain.keys().isdisjoint(("step", "timestamp"))
+    return _Long(keys, plain["value"], runs) if is_long else None
+
+
+def _long(cells: dict[str, Any], columns: _Long, runs: dict[tuple[Any, ...], str]) -> dict[str, Any]:
+    """A row of such a table, as MLflow's page downloads it, by the metric's name.
 
     Args:
-        first_run: gets the first row's run; values of others have theirs before their names.
+        runs: gets what stands before the names of each run's values: nothing for the first row's, else what it is
+            called that no other is.
     """
-    key = next((name for name in LONG_KEYS if isinstance(cells.get(name), str)), None)
-    if key is None or not _is_number(cells.get("value")):
+    key = next((name for name in columns.keys if isinstance(cells.get(name), str)), None)
+    if key is None or not _is_number(cells.get(columns.value)):
         return cells
-    run = next((cells[name] for name in LONG_RUNS if name in cells), None)
-    first_run += [] if first_run else [run]
-    named = str(cells[key]) if run == first_run[0] else f"{run}/{cells[key]}"
-    rest = {name: value for name, value in cells.items() if name not in (key, "value", *LONG_RUNS)}
-    return {**rest, named: cells["value"]}
+    run = tuple(cells.get(name) for name in columns.runs)
+    if run not in runs:
+        taken = {str(known) for other in runs for known in other}
+        called = [str(part) for part in run if part is not None]
+        runs[run] = f"{next((part for part in called if part not in taken), '/'.join(called))}/" if runs else ""
+    rest = {name: value for name, value in cells.items() if name not in (key, columns.value, *columns.runs)}
+    return {**rest, f"{runs[run]}{cells[key]}": cells[columns.value]}
 
 
 def _is_number(value: Any) -> bool:
@@ -425,8 +442,7 @@ def _foreign_rows(path: Path, table: JudgedTable, odd: Counter[str]) -> Iterator
     """A table's rows. odd: counts what of them isn't read."""
     dialect, step = table.dialect, table.layout.step if table.layout is not None else None
     may_be_unclear = dialect.point == "," and not dialect.grouped
-    first_run: list[Any] = []
-    is_long = _is_long(table.names)
+    long, runs = _long_columns(table.names), dict[tuple[Any, ...], str]()
     with text_file.open_text(path) as file:
         ended: list[bool] = []
         rows = dialect.rows(_watched(file, ended))
@@ -443,7 +459,7 @@ def _foreign_rows(path: Path, table: JudgedTable, odd: Counter[str]) -> Iterator
                 odd["longer"] += any(cell.strip() for cell in row[width:])
                 odd["stepless"] += step is not None and whole(cells.get(step)) is None
                 odd["unclear"] += may_be_unclear and any(map(_UNCLEAR.fullmatch, map(str.strip, row)))
-                yield _long(cells, first_run) if is_long else cells
+                yield cells if long is None else _long(cells, long, runs)
 
 
 def _ours(path: Path, names: Sequence[str], written: float, run: SourceRun) -> Iterator[Record]:
