@@ -484,18 +484,21 @@ def test_what_is_set_replaces_what_was_logged_under_it(tmp_path: Path, monkeypat
     """Texts, names below, and what an earlier attempt logged, too: in W&B, which shows last values, and in a script."""
     monkeypatch.setenv("TRACKER_RELAY", "n")
     begin = functools.partial(trackers.init, "json", project="p", id="r", dir=tmp_path, mode="offline")
+    expected = {"deep": 5, "deeper": 4, "kept": 3, "last": 2, "under": 9, "low/min": 2}
     with begin() as run:
-        run.log({"old": 1, "older": "text", "kept": 3}, step=0)
+        run.log({"old": 1, "older": "text", "kept": 3, "low": 7, "under/a": "text"}, step=0)
+        run.log({"under": {"b": 1, 'c "\\é/d': {"e": 2}, "kept": 4}}, step=0)
     with begin(resume="must") as run:
+        run.summary.update({"under": 9, "low": {"min": 2}})
         run.log({"deep": {"x": 1, "y": {"z": 2}}, "deeper": 4, "t": "text", "d": 3}, step=1)
         run.summary.update({"deep": 5, "t": None, "d": {}, "old": None, "older": {}})
         run.log({"last": 2}, step=2)
-        assert {name: run.summary[name] for name in run.summary} == {"deep": 5, "deeper": 4, "kept": 3, "last": 2}
+        assert {name: run.summary[name] for name in run.summary} == expected
     info = run_info(tmp_path / "run", options={"WANDB_MODE": "offline"})
     Driver(registry.load("wandb"), info).deliver(stream(written(RunDirectory(Path(run.path)))))
     summary = stores.read_wandb_file(info).summary or {}
     found = {name: value for name, value in summary.items() if not name.startswith(("_", "global_step", "final/"))}
-    assert found == {"deep": 5, "deeper": 4, "kept": 3, "last": 2}
+    assert found == expected
 
 
 @pytest.mark.parametrize(

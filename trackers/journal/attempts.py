@@ -10,9 +10,12 @@ old node of a requeued job that still lives) doesn't belong to the run; and a ne
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from trackers.journal.checksums import ChecksumReader
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
@@ -146,12 +149,8 @@ class AttemptHistory:
 
     def _asks_for_results(self) -> bool:
         """Whether a definition or a result that was set is among the records; only bytes are read for it."""
-        for name in self._names:
-            with suppress(OSError):
-                for kind in (b'{"kind":"define"', b'{"kind":"summary"'):
-                    if next(_lines_with(self._run.stream(name), kind), None) is not None:
-                        return True
-        return False
+        kinds = (b'{"kind":"define"', b'{"kind":"summary"')
+        return any(next(self._lines(kind), None) is not None for kind in kinds)
 
     def summaries(self) -> list[Summary]:
         """Every record of results that counts, in order of time. Only lines that are such records are decoded."""
@@ -167,31 +166,34 @@ class AttemptHistory:
         found = self.summaries() + [record for record in media if isinstance(record, Media) and record.result]
         return sorted(found, key=lambda record: record.time)
 
+    def names_from(self, prefix: str) -> set[str]:
+        """The names of values that begin so, whether these count or not. Only bytes are read for it."""
+        begin = msgspec.json.encode(prefix)[:-1]
+        keys = re.compile(re.escape(begin) + rb'(?:[^"\\]|\\.)*"(?=:)')
+        return {msgspec.json.decode(key) for line in self._lines(begin) for key in keys.findall(line[1])}
+
     def _only(self, start: bytes, within: bytes = b"") -> list[Record]:
-        found: list[Record] = []
-        for name in self._names:
-            if name.writer != "console":
-                with suppress(OSError):
-                    records = [_decoded(line) for line in _lines_with(self._run.stream(name), start) if within in line]
-                    found += self.valid(name, [record for record in records if record])
-        return sorted(found, key=lambda record: record.time)
+        return sorted(self._found(start, within), key=lambda record: record.time)
 
     def changes(self) -> list[Info]:
         """Every change of the run's own attributes that counts, stream by stream.
 
         Only lines that are such changes are decoded: of a long journal, only the bytes are read.
         """
-        changes: list[Info] = []
+        found = self._found(b'{"kind":"info"', writers=("rank", "node", EDITS))
+        return [record for record in found if isinstance(record, Info)]
+
+    def _found(self, start: bytes, within: bytes = b"", writers: tuple[str, ...] = ()) -> Iterator[Record]:
+        for name, line in self._lines(start, writers):
+            if within in line and (record := _decoded(line)):
+                yield from self.valid(name, [record])
+
+    def _lines(self, needle: bytes, writers: tuple[str, ...] = ()) -> Iterator[tuple[StreamName, bytes]]:
+        """The lines that contain ``needle``, of these writers; default: of all but what was printed."""
         for name in self._names:
-            if name.writer in ("rank", "node", EDITS):
+            if name.writer in writers if writers else name.writer != "console":
                 with suppress(OSError):
-                    records = [_decoded(line) for line in _lines_with(self._run.stream(name), b'{"kind":"info"')]
-                    changes += [
-                        record
-                        for record in self.valid(name, [record for record in records if record])
-                        if isinstance(record, Info)
-                    ]
-        return changes
+                    yield from ((name, line) for line in _lines_with(self._run.stream(name), needle))
 
     def paths(self) -> list[Path]:
         """The ranks' streams, the earlier attempts first."""

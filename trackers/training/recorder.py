@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import errno
 import math
 import mmap
@@ -118,6 +119,7 @@ class Recorder:
         self.results: dict[str, Any] = {}
         self._replaceable: set[str] = set()  # names of results that were set
         self._earlier_results: dict[str, Any] | None = None
+        self._logged_below = functools.cache(lambda prefix: AttemptHistory(self.run).names_from(prefix))
         self._shown: set[str] = set()  # plain names of media that are results
         self.across: Transport = across or LocalTransport()
         self.late: Callable[[], Record | None] | None = None
@@ -579,7 +581,8 @@ class Recorder:
         resumed = len(self.info.attempts) > 1
         metrics = [key for key in given if plain_name(key) not in kept]
         metrics = [key for key in metrics if key in self.known or resumed or not values[key]]
-        metrics += [name for name in self.known if name.startswith(below) and name not in kept]
+        logged = self.known.union(*map(self._logged_below, below)) if resumed else self.known
+        metrics += [name for name in logged if name.startswith(below) and name not in kept]
         names = (self._recorded() - kept) | (self._shown - kept - shown)
         if not names:
             return metrics
