@@ -208,7 +208,12 @@ def test_differences_name_changes_and_additions_only() -> None:
     """Equal values, NaN twice and what is left out are no differences; a long list is cut."""
     nan = float("nan")
     assert differences({"a": nan, "b": {"c": 1}, "d": 2}, {"a": nan, "b": {"c": 1}}) == {}
-    assert differences({"a": 1}, {"a": True}) == {}
+    assert differences({"a": 1, "b": 0.0, "c": True}, {"a": 1.0, "b": 0, "c": True}) == {}
+    pairs = [(1, True), (True, 1), (False, 0.0), (0.0, -0.0), (-0.0, 0), (True, "True"), (-0.0, "-0.0"), (False, None)]
+    for old, new in pairs:  # the stores have the new one
+        for wrap in (lambda value: value, lambda value: [2, {"b": value}]):
+            (found,) = differences({"a": wrap(old)}, {"a": wrap(new)}).values()
+            assert (repr(found["old"]), repr(found["new"])) == (repr(wrap(old)), repr(wrap(new)))
     assert differences({"a": [1]}, {"a": [1, 2]}) == {"a": {"old": [1], "new": [1, 2]}}
     assert notice({str(k): {"new": "x" * 99} for k in range(9)}).count("→") == 5
     assert "\n" not in notice({"a": {"old": 1, "new": 2}})

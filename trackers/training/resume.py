@@ -333,7 +333,8 @@ def _comparable(value: Any) -> Any:
         return [_comparable(item) for item in value]
     if isinstance(value, dict):
         return {name: _comparable(item) for name, item in value.items()}
-    return value
+    odd = isinstance(value, bool) or (isinstance(value, float) and str(value) == "-0.0")  # they equal other numbers
+    return (str(value),) if odd else value
 
 
 def _as_before(old: Any, now: Any) -> Any:
