@@ -174,7 +174,8 @@ class ArtifactRecord(Record, tag="artifact"):
     version: its number among the project's artifacts of this name (:mod:`trackers.artifacts`); None where none could
     be taken, and of records of earlier releases. versioned: False for files that are no artifact (``run.save``).
     link: the collection of a registry that it is linked to, as the script gave it (``wandb-registry-model/zoo``), or
-    ""; name is the collection's then, source the name under which the linked artifact was logged.
+    ""; name is the collection's then, source the name under which the linked artifact was logged. tags: those of its
+    metadata that aren't the script's own metadata.
     """
 
     name: str
@@ -187,6 +188,7 @@ class ArtifactRecord(Record, tag="artifact"):
     versioned: bool = True
     link: str = ""
     source: str = ""
+    tags: list[Any] = []
 
 
 def files_of(record: Record) -> list[str]:

@@ -55,6 +55,29 @@ def test_version_has_wandbs_names(begin: Begin) -> None:
     assert found.wait() is found
 
 
+@pytest.mark.parametrize("metadata", [{}, {"rows": 3}, {"tags": ["own"], "n": [1]}, {"tags": "own"}])
+@pytest.mark.parametrize("by_call", [True, False])
+def test_tags_are_not_among_the_metadata_that_the_script_gave(
+    metadata: dict[str, Any], by_call: bool, begin: Begin
+) -> None:
+    """Nor in what is made of it; the trackers have them there, and a version that is saved keeps them."""
+    Path("rows.csv").write_text("1")
+    metadata = dict(metadata)
+    artifact = trackers.Artifact("dataset", "dataset", metadata=dict(metadata))
+    artifact.add_file("rows.csv")
+    if not by_call:
+        artifact.tags = ["clean"]  # type: ignore[attr-defined]
+    run = begin()
+    run.log_artifact(artifact, **({"tags": ["clean"]} if by_call else {}))
+    assert stored()._stored.metadata == {"tags": ["clean"], **metadata}
+    for _ in range(2):
+        found = run.use_artifact("dataset:latest")
+        assert (found.metadata, found.tags) == (metadata, ["clean"])
+        assert found.new_draft().metadata == metadata
+        found.metadata["more"] = metadata["more"] = 1
+        found.save()
+
+
 def test_download_writes_the_files(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
     """All of them with their paths, by default into artifacts/NAME:vN; references are named, not fetched."""
     found = folder_of_two(begin)

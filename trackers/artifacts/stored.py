@@ -83,7 +83,8 @@ class StoredArtifact(Artifact):
 
     def __init__(self, root: Path, version: Version) -> None:
         record = version.record
-        self._begin(version.name, record.type, version.description, version.metadata)
+        own = {key: value for key, value in version.metadata.items() if key != "tags" or value != record.tags}
+        self._begin(version.name, record.type, version.description, own)
         self.name = f"{version.name}:v{version.number}"
         self.collection_name = self.source_collection = version.name
         self.source_name, self.source_project = self.name, version.project
@@ -92,7 +93,8 @@ class StoredArtifact(Artifact):
         self.source_entity, self.source_artifact = "", self
         self.linked_artifacts: list[StoredArtifact] = []
         self.ttl = self.url = self.use_as = None
-        self.tags = [str(tag) for tag in tags] if isinstance(tags := self.metadata.get("tags"), list) else []
+        tags = record.tags or version.metadata.get("tags")  # earlier releases' records have them there alone
+        self.tags = [str(tag) for tag in tags] if isinstance(tags, list) else []
         self.history_step = record.step
         self.aliases = list(version.aliases)
         self.version_index = version.number
@@ -279,7 +281,8 @@ class StoredArtifact(Artifact):
                 be written.
         """
         if (self.description, self.metadata) != self._saved_fields:
-            describe(self._stored, self.description, self.metadata)
+            tags = self._stored.record.tags
+            describe(self._stored, self.description, {**({"tags": tags} if tags else {}), **self.metadata})
             self._saved_fields = (self.description, copy.deepcopy(self.metadata))
         added = [alias for alias in self.aliases if alias not in self._saved_aliases]
         set_aliases(self._stored, added, [alias for alias in self._saved_aliases if alias not in self.aliases])

@@ -824,13 +824,13 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         from trackers.values import artifact as artifacts
 
         try:
-            known = mapping(metadata)
+            known, listed = mapping(metadata), None
             if tags is not None:
-                known = {**known, "tags": to_json_values([tags] if isinstance(tags, str) else tags)}
+                listed = to_json_values([tags] if isinstance(tags, str) else tags)
         except Exception as error:
             pass_on(error)
             self._recorder.problem(f"log_artifact: metadata: {reason(error)}")
-            known = {}
+            known, listed = {}, None
         if self._recorder.holds_steps and isinstance(artifact, (str, os.PathLike)):  # W&B's words for a path
             name = name or f"run-{self.id}-{Path(os.fsdecode(artifact)).absolute().name}"
             type = type or "unspecified"
@@ -846,6 +846,7 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
             aliases=artifact_versions.usable(texts, self._recorder.problem),
             policy=policy,
             metadata=known,
+            tags=listed if isinstance(listed, list) else None,
             say=self._recorder.problem,
         )
         record.versioned = versioned

@@ -496,6 +496,7 @@ def record(
     aliases: Sequence[str] | str | None = None,
     policy: str = "copy",
     metadata: Mapping[str, Any] | None = None,
+    tags: list[Any] | None = None,
     say: Callable[[str], object] | None = None,
 ) -> records.ArtifactRecord:
     """The record of an artifact, or of the file or directory at a path; its files are kept as they are now.
@@ -509,11 +510,14 @@ def record(
     """
     known = mask({**(artifact.metadata if isinstance(artifact, Artifact) else {}), **(metadata or {})})
     names = [aliases] if isinstance(aliases, str) else [str(alias) for alias in aliases or ()]
+    if tags is None and isinstance(artifact, Artifact) and artifact.is_draft():
+        given = vars(artifact).get("tags")
+        tags = [str(tag) for tag in given] if isinstance(given, (list, tuple)) else None
+    told = {} if tags is None else mask({"tags": tags})
+    known = {**told, **known}
     if isinstance(artifact, Artifact):
         if artifact.is_draft():
             names = list(dict.fromkeys([*names, *map(str, artifact.aliases)]))
-            if isinstance(tags := vars(artifact).get("tags"), (list, tuple)):
-                known.setdefault("tags", [str(tag) for tag in tags])
         return records.ArtifactRecord(
             step=step,
             time=time,
@@ -523,6 +527,7 @@ def record(
             aliases=names,
             description=artifact.description,
             metadata=known,
+            **told,
         )
     if not isinstance(artifact, (str, os.PathLike)):
         raise UsageError(f"log_artifact takes a path or an Artifact, not {artifact!r:.80}")
@@ -543,6 +548,7 @@ def record(
         files=files,
         aliases=names,
         metadata={"path": str(path), **known},
+        **told,
     )
 
 
