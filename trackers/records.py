@@ -148,7 +148,7 @@ class Media(Record, tag="media"):
     """One or several media of one type under one name. type: image, audio, video, table, histogram, html.
 
     axis: see :func:`on_axis`. result: it was set as a result, not logged; trackers that can't hold such keep it at the
-    step.
+    step. listed: one that was given in a list.
     """
 
     name: str
@@ -156,6 +156,7 @@ class Media(Record, tag="media"):
     items: list[MediaFile]
     axis: Whole | None = None
     result: bool = False
+    listed: bool = False
 
 
 class ArtifactFile(msgspec.Struct, omit_defaults=True, kw_only=True):

@@ -244,6 +244,18 @@ def test_values_of_one_name_are_named(run: Run) -> None:
     assert said(run, "1: several values") == said(run, "a/b: several values") == 1
 
 
+@pytest.mark.parametrize("as_wandb", [True, False])
+def test_list_of_media_and_other_values_is_named(as_wandb: bool, run: Run) -> None:
+    """Its text would stand as a value, and the media be lost in silence."""
+    image = trackers.Image(np.zeros((2, 2), "uint8"))
+    run._recorder.holds_steps = as_wandb  # lists are kept then
+    mixed = {"a": [image, 1], "b": (None, image), "c": [1, [image]], "d": {"e": ["text", image]}}
+    run.log({"x": 1, **mixed, "y": [image]})
+    run.summary.update(mixed)
+    assert sum("a list of media and of other values" in line for line in run._recorder._problems) == 8
+    assert set(run.summary) == {"x"}
+
+
 def test_cycles_end_and_cost_nothing_else(run: Run) -> None:
     """A mapping that holds itself is followed to a depth; the rest of the call is there."""
     run.log({"loss": 1.0, "tree": cyclic()})

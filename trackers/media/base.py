@@ -68,7 +68,8 @@ def record(
             f"media logged under one name must have one type, not {' and '.join(types) or 'an empty list'}"
         )
     items = [item for value in values for item in value.items(store)]
-    return Media(step=step, time=time, name=name, type=types[0], items=items)
+    listed = len(items) == 1 and not isinstance(value, MediaValue)
+    return Media(step=step, time=time, name=name, type=types[0], items=items, listed=listed)
 
 
 @contextlib.contextmanager

@@ -116,6 +116,8 @@ class Split:
             return  # "nothing to say about it this time", as W&B takes it
         elif is_media(value):
             self._add(self.media, name, value)
+        elif isinstance(value, (list, tuple)) and any(map(is_media, {type(item): item for item in value}.values())):
+            raise Unrecordable("a list of media and of other values: log these under another name")
         else:
             try:
                 moving = self._move(value)

@@ -13,6 +13,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.backends.wandb.support import (
@@ -372,6 +373,21 @@ def test_media_that_are_encoded_arrive_at_each_step(server: WandbServer, tmp_pat
     held = server.runs[ID]
     assert [row["_step"] for row in held.history] == [1, 2, 3]
     assert len({held.files[row["clip"]["path"]] for row in held.history}) == 3
+
+
+def test_list_of_one_medium_is_described_as_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As W&B's client does it, of what it has lists of; a medium that is given alone is one."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    (tmp_path / "run").mkdir()
+    one = [record for record in media(tmp_path / "run") if isinstance(record, Media) and record.name != "sounds"]
+    listed = [msgspec.structs.replace(record, name=f"{record.name}s", listed=True) for record in one]
+    driver(tmp_path).deliver(stream([*one, *listed]))
+    (row,) = offline_rows(tmp_path)
+    alone = {"image": "image-file", "sound": "audio-file", "clip": "video-file", "page": "html-file"}
+    lists = {"images": "images/separated", "sounds": "audio", "clips": "videos", "pages": "html"}
+    others = {"spread": "histogram", "samples": "table-file"}  # W&B's client has no type for lists of these
+    others |= {f"{name}s": kind for name, kind in others.items()}
+    assert {record.name: row[record.name]["_type"] for record in (*one, *listed)} == {**alone, **lists, **others}
 
 
 def test_missing_media_file_is_rejected_alone(server: WandbServer, tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from trackers.formats.pixels import load_array
 from trackers.records import Media, MediaFile, unnamed_float
 from trackers.tracker import RunInfo
 
+BATCHABLE = ("image", "audio", "video", "html", "object3d", "molecule")
+"""What W&B's client has a type of its own for lists of (``wandb.data_types.BatchableMedia``)."""
 INCREMENTAL = "INCREMENTAL"
 MOST_INCREMENTS = 100
 """Number of a table's last parts that W&B's workspace shows."""
@@ -39,7 +41,9 @@ def value(info: RunInfo, record: Media, scratch: Path) -> Any:
         Rejected: a file is missing or isn't of the stated type.
     """
     objects = [_item(info, record.type, item, scratch) for item in record.items]
-    return objects[0] if len(objects) == 1 else _sounds(objects) if record.type == "audio" else objects
+    if len(objects) == 1 and not (record.listed and record.type in BATCHABLE):
+        return objects[0]
+    return _sounds(objects) if record.type == "audio" else objects
 
 
 def _sounds(objects: list[Any]) -> list[Any]:
