@@ -580,7 +580,7 @@ class Recorder:
         below = tuple(f"{plain_name(key)}/" for key in given)
         resumed = len(self.info.attempts) > 1
         metrics = [key for key in given if plain_name(key) not in kept]
-        metrics = [key for key in metrics if key in self.known or resumed or not values[key]]
+        metrics = [key for key in metrics if key in self.known or resumed or _is_nothing(values[key])]
         logged = self.known.union(*map(self._logged_below, below)) if resumed else self.known
         metrics += [name for name in logged if name.startswith(below) and name not in kept]
         names = (self._recorded() - kept) | (self._shown - kept - shown)
@@ -1046,6 +1046,12 @@ def _replaces(value: Any, key: str, recorded: Iterable[str]) -> bool:
     """True if what is set takes the place of earlier results, given the plain names that it is recorded by."""
     below = f"{plain_name(key)}/"
     return value is None or isinstance(value, Mapping) or any(f"{name}/".startswith(below) for name in recorded)
+
+
+def _is_nothing(value: Any) -> bool:
+    with suppress(Exception):
+        return value is None or len(value) == 0
+    return False  # a mapping that can't be read
 
 
 def _is_result(name: str) -> bool:

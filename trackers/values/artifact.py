@@ -510,14 +510,13 @@ def record(
     """
     known = mask({**(artifact.metadata if isinstance(artifact, Artifact) else {}), **(metadata or {})})
     names = [aliases] if isinstance(aliases, str) else [str(alias) for alias in aliases or ()]
-    if tags is None and isinstance(artifact, Artifact) and artifact.is_draft():
-        given = vars(artifact).get("tags")
-        tags = [str(tag) for tag in given] if isinstance(given, (list, tuple)) else None
+    if isinstance(artifact, Artifact) and artifact.is_draft():
+        names = list(dict.fromkeys([*names, *map(str, artifact.aliases)]))
+        if tags is None and isinstance(given := vars(artifact).get("tags"), (list, tuple)):
+            tags = [str(tag) for tag in given]
     told = {} if tags is None else mask({"tags": tags})
     known = {**told, **known}
     if isinstance(artifact, Artifact):
-        if artifact.is_draft():
-            names = list(dict.fromkeys([*names, *map(str, artifact.aliases)]))
         return records.ArtifactRecord(
             step=step,
             time=time,
