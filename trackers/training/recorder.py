@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import errno
+import functools
 import math
 import mmap
 import os
