@@ -22,6 +22,7 @@ from tests.fakes.wandb_server import WandbServer
 from tests.helpers import Driver, run_info, stream
 from trackers.backends import registry
 from trackers.backends.shared.append_file import FileShrunk
+from trackers.editing import edits
 from trackers.journal.attempts import results_of_killed
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader
@@ -499,6 +500,28 @@ def test_what_is_set_replaces_what_was_logged_under_it(tmp_path: Path, monkeypat
     summary = stores.read_wandb_file(info).summary or {}
     found = {name: value for name, value in summary.items() if not name.startswith(("_", "global_step", "final/"))}
     assert found == expected
+
+
+def test_result_that_is_edited_takes_the_place_of_those_by_word_and_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that a script sets: of a metric that has several, and of what was set in mappings; others stay."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    with trackers.init("json", project="p", dir=tmp_path, mode="offline") as run:
+        run.define_metric("[kl]", summary="min,max")
+        run.summary.update({"deep": {"x": 1, "y": {"z": 2}}, "deeper": 3, "own.min": 4})
+        run.log({"k": 1, "l": 2}, step=0)
+    directory = RunDirectory(Path(run.path))
+    edits.add_results(directory, {"k": 7, "deep": 5, "final/own": 6})
+    expected = {"k": 7, "deep": 5, "own": 6, "deeper": 3, "own.min": 4}
+    assert trackers.load(run.path).summary == {**expected, "l.min": 2, "l.max": 2}
+    info = run_info(tmp_path / "run", options={"WANDB_MODE": "offline"})
+    streams = [StreamReader(directory.stream(name)) for name in directory.stream_names() if name.writer != "console"]
+    Driver(registry.load("wandb"), info).deliver(stream(record for reader in streams for record in reader.read(100)))
+    summary = stores.read_wandb_file(info).summary or {}
+    found = {name: value for name, value in summary.items() if not name.startswith(("_", "global_step", "final/"))}
+    assert {**found, "own": summary["final/own"]} == {**expected, "l": {"min": 2, "max": 2}}
+    assert not summary.keys() & {"final/k.min", "final/k.max"}
 
 
 @pytest.mark.parametrize(

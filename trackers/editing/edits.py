@@ -23,6 +23,8 @@ from trackers.journal.attempts import AttemptHistory
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import EDITS_STREAM, SMALL_BYTES, RunDirectory
 from trackers.journal.stream import cut_torn_tail, decode_lines, last_record
+from trackers.metrics.definitions import Definitions
+from trackers.metrics.summary import words_of
 from trackers.object_storage import addresses
 from trackers.records import Info, Record, Start, Summary
 from trackers.support import confined, script
@@ -230,7 +232,16 @@ def add_results(run: RunDirectory, values: dict[str, Any]) -> None:
     """
     if values:
         with _editing(run):
-            _append(run, Summary(time=_now(run), values=values))
+            history, defined, recorded = AttemptHistory(run), Definitions(), dict[str, Any]()
+            for define in history.defines():
+                defined.define(define)
+            for record in history.summaries():
+                records.take_results(recorded, record)
+            keys = set(map(records.plain_name, values))
+            words = {name for key in keys if defined.known(key) for name in words_of(key)}
+            below = tuple(f"{key}/" for key in keys)
+            removed = sorted(name for name in recorded.keys() - keys if name in words or name.startswith(below))
+            _append(run, Summary(time=_now(run), values=values, removed=removed))
 
 
 def as_tags(value: str | Iterable[str]) -> tuple[str, ...]:
