@@ -278,6 +278,7 @@ def test_wandbs_download(tmp_path: Path) -> None:
 STEPLESS = "a row has no step that can be read: the values are kept without one"
 UNCLEAR = "a row has a number like 1.234, which beside decimal commas may be a thousand: it is kept as text"
 OTHER = "a row has not as many cells as the head, and nothing says which: none of that is read"
+ENDLESS = "a row has no line end: its last cell is read, and may be cut"
 CUT = "a row has no line end: its last cell may be cut, and isn't read"
 FALLS = "a row has a lower step than the row before: the values of both are kept"
 LONGER = "a row has more cells than the head, which aren't read"
@@ -298,7 +299,10 @@ LONGER = "a row has more cells than the head, which aren't read"
     ("step loss acc\n1 0.5 0.6\n2 0.4 0.7 9\n3 0.3 0.8\n", [(1, 0.5), (3, 0.3)], OTHER),
     ("step,loss\n1,0.5\n2,0.4,7\n3,0.3,,\n", [(1, 0.5), (2, 0.4), (3, 0.3)], LONGER),
     ("step,time,loss\n1,1700000000.0,0.5\n2,1700000001.0,0.4,9\n", [(1, 0.5), (2, 0.4)], LONGER),
-    ("step,loss,acc\n10,2.5,0.1\n20,2.25,0.2\n30,1.9,0.", [(10, 2.5), (20, 2.25), (30, 1.9)], CUT),
+    ("step,loss,acc\n10,2.5,0.1\n20,2.25,0.2\n30,1.9,0.", [(10, 2.5), (20, 2.25), (30, 1.9)], ENDLESS),
+    ("step,loss\n1,2.5\n2,2.25", [(1, 2.5), (2, 2.25)], ENDLESS),
+    ("step loss\n1 2.5\n2 2.25", [(1, 2.5), (2, 2.25)], ENDLESS),
+    ("step,acc,loss\n1,0.5,2.5\n2,0.5,2.25", [(1, 2.5), (2, 2.25)], ENDLESS),
     ("step,loss,acc\n10,2.5,0.1\n20,2.25,0.2\n30,1.9e-0", [(10, 2.5), (20, 2.25)], CUT),
     ("step,loss,acc\r\n10,2.5,0.1\r\n20,2.25,0.2\r\n30,1.9,0.3\r\n", [(10, 2.5), (20, 2.25), (30, 1.9)], ""),
     ("step,loss\n10,2.5\n20,2.25\n30,", [(10, 2.5), (20, 2.25)], ""),

@@ -433,9 +433,11 @@ def _watched(lines: Iterable[str], ended: list[bool]) -> Iterator[str]:
         yield line
 
 
-def _without_cut(row: list[str], ended: list[bool]) -> bool:
-    """Leave out a row's last cell where its line has no end; whether it said something."""
-    return bool(row) and not all(ended) and row.pop().strip() != ""
+def _without_cut(row: list[str], ended: list[bool], width: float, odd: Counter[str]) -> None:
+    """Count a row whose line has no end, and leave out its last cell, but for one of as many cells as the head."""
+    if row and not all(ended) and row[-1].strip():
+        odd["endless" if len(row) >= width else "cut"] += 1
+        del row[-1 if len(row) < width else len(row) :]
 
 
 def _foreign_rows(path: Path, table: JudgedTable, odd: Counter[str]) -> Iterator[dict[str, Any]]:
@@ -450,7 +452,7 @@ def _foreign_rows(path: Path, table: JudgedTable, odd: Counter[str]) -> Iterator
             next(rows, None)
         width = len(table.names)
         for row in rows:
-            odd["cut"] += _without_cut(row, ended)
+            _without_cut(row, ended, width, odd)
             if row and not dialect.fits(row, width):
                 odd["other"] += 1
                 continue
@@ -469,7 +471,7 @@ def _ours(path: Path, names: Sequence[str], written: float, run: SourceRun) -> I
         rows = table_rows(_watched(file, ended))
         next(rows, None)
         for row in rows:
-            odd["cut"] += _without_cut(row, ended)
+            _without_cut(row, ended, math.inf, odd)
             step = whole(_value(row[0])) if row else None
             odd["longer"] += any(row[len(names) :])
             odd["stepless"] += step is None and any(row[:1])

@@ -165,6 +165,7 @@ _ODD = {
     "stepless": "no step that can be read: the values are kept without one",
     "falls": "a lower step than the row before: the values of both are kept",
     "unclear": "a number like 1.234, which beside decimal commas may be a thousand: it is kept as text",
+    "endless": "no line end: its last cell is read, and may be cut",
     "cut": "no line end: its last cell may be cut, and isn't read",
 }
 """What some of a table's rows have."""

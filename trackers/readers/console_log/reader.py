@@ -272,7 +272,7 @@ class LogStream:
         if step is None and self._is_nodes_copy(row):
             self.account.count(row, self._held_line, row.line, copy=True)
             return
-        self.account.late |= self._survey.bars.late and step is not None
+        self.account.late |= self._survey.bars.late
         row.bar = self._bar_length
         row.step = (
             step if step is not None else self._count(row.program, epoch) + (row.kind == TRAIN and not row.form.ends)
