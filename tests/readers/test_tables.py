@@ -362,6 +362,28 @@ def test_digits_with_a_line_between_are_no_number(text: str, tmp_path: Path) -> 
         assert [each.values for each in records if isinstance(each, Text)] == [{"version": text}] * 2
 
 
+@pytest.mark.parametrize(("text", "value"), [
+    ("nan", math.nan), ("NaN", math.nan), ("inf", math.inf), ("-inf", -math.inf), ("Infinity", math.inf),
+    ("-Infinity", -math.inf), ("INF", math.inf), (" 2.5 ", 2.5), ("1e-05", 1e-05), ("nano", None), ("inf.", None),
+    ("info", None), ("2,5", None),
+])  # fmt: skip
+def test_numbers_in_quotes_are_numbers_of_lines(text: str, value: float | None, tmp_path: Path) -> None:
+    """Also those that are none, or too large, as Python's ``str`` writes them; other words are texts."""
+    (tmp_path / "a.jsonl").write_text(lines({"step": 1, "loss": 2.5}, {"step": 2, "loss": text}))
+    records, _ = read(tmp_path / "a.jsonl")
+    found = [each.values["loss"] for each in records if isinstance(each, (Metrics, Text)) and each.step == 2]
+    assert repr(found) == repr([text if value is None else value])
+
+
+def test_rows_of_lines_without_a_step_are_noted(tmp_path: Path) -> None:
+    """Their values are kept without one; a line of texts alone has none to keep."""
+    text = lines({"step": 4, "loss": 2.5}, {"step": 5.5, "loss": 2.25}, {"step": None, "loss": 2.0}, {"loss": 1.75},
+                 {"event": "saved"}, {"step": 6, "loss": 1.5})  # fmt: skip
+    found, note = table(tmp_path, text, "a.jsonl")
+    assert [step for step, _, _ in found] == [4, None, None, None, 6]
+    assert "3 rows have no step that can be read: the values are kept without one" in note
+
+
 def test_lines_whose_steps_fall_are_noted(tmp_path: Path) -> None:
     """Such as those of a counter that begins anew with each epoch."""
     lines = [f'{{"epoch": {epoch}, "step": {step}, "loss": 2.5}}\n' for epoch in (1, 2, 3) for step in (10, 20)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from trackers.readers import helpers
 from trackers.readers.boundary import add_note, escape_surrogates, one_line, reason
 from trackers.readers.reader import SourceRun
 from trackers.readers.row_layout import EPOCHS, SAMPLE, STEPS, RowLayout, from_end, layout_of, plain_name, say_odd
-from trackers.records import Config, Record, check_depth, flatten, unnamed_float
+from trackers.records import Config, Metrics, Record, check_depth, flatten, unnamed_float
 
 LINE_BYTES = 1 << 26
 """Longest line that is read."""
@@ -32,6 +33,7 @@ NAMES = ("trainer_log.jsonl", "scalars.json", "metrics.jsonl", "result.json")
 """Files of JSON lines that a directory stands for."""
 FOLDERS_NAME = ("trainer_log", "scalars", "metrics", "result", "progress", "training", "train", "log")
 """Files that every run calls so."""
+_NONE = re.compile(r"[+-]?(?:nan|inf(?:inity)?)\Z", re.IGNORECASE)
 _VERL = frozenset({"step", "data"})
 
 
@@ -109,6 +111,7 @@ def read(path: Path, run: SourceRun) -> Iterator[Record]:
         if config and not shown:
             yield Config(time=began, values=dict(config))
             shown = True
+        odd["stepless"] += isinstance(record, Metrics) and record.step is None
         yield record
     for text in layout.said:
         add_note(run, text)
@@ -169,9 +172,9 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 def _number(text: str) -> Any:
-    """The number that a text is, as fairseq writes them; else the text."""
-    value = unnamed_float(text)
-    if isinstance(value, str) and len(text) < 40 and text[-1:].isdigit() and "_" not in text:
+    """The number that a text is, as fairseq and Python's ``str`` write them; else the text."""
+    value, plain = unnamed_float(text), text.strip()
+    if isinstance(value, str) and len(text) < 40 and "_" not in text and (plain[-1:].isdigit() or _NONE.match(plain)):
         for kind in (int, float):
             try:
                 return kind(text)
