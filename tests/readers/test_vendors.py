@@ -336,8 +336,23 @@ def test_benchmark_result_is_read(tmp_path: Path) -> None:
     assert data.config["training_config"] == {"global_batch_size": 128}
 
 
+@pytest.mark.parametrize("newest", [900, 1000, None])
+def test_checkpoint_of_most_steps_is_read(newest: int | None, tmp_path: Path) -> None:
+    """It has all rows; the times of files are those of their copying, and names are no texts."""
+    for step in (900, 1000):
+        folder = tmp_path / f"out/checkpoint-{step}"
+        folder.mkdir(parents=True)
+        state = {"global_step": step, "log_history": [{"step": n, "loss": 1.5} for n in range(100, step + 1, 100)]}
+        (folder / "trainer_state.json").write_text(json.dumps(state))
+        os.utime(folder / "trainer_state.json", (1.7e9 + (step == newest),) * 2)
+    (tmp_path / "out/checkpoint-best").mkdir()
+    (tmp_path / "out/checkpoint-best/trainer_state.json").write_text(json.dumps({**state, "log_history": []}))
+    data = load(f"hf:{tmp_path}/out")
+    assert (data.metrics()["step"].to_pylist()[-1], data.summary["global_step"]) == (1000, 1000)
+
+
 def test_trainer_state(tmp_path: Path) -> None:
-    """The state of a Trainer is read by its file, its checkpoint's directory, or the newest checkpoint's."""
+    """The state of a Trainer is read by its file, its checkpoint's directory, or an output directory."""
     for step in (10, 20):
         folder = tmp_path / f"out/checkpoint-{step}"
         folder.mkdir(parents=True)

@@ -35,7 +35,7 @@ class HuggingFaceReader(Reader):
     scheme = "hf"
 
     def runs(self, where: str) -> list[SourceRun]:
-        """See :class:`trackers.readers.reader.Reader`. A directory stands for its own, or its newest checkpoint's."""
+        """See :class:`trackers.readers.reader.Reader`. A directory stands for its own, or its longest checkpoint's."""
         paths = helpers.find_paths(self.scheme, where, _newest)
         return helpers.newest_first(paths, _source_run)
 
@@ -91,7 +91,13 @@ def _newest(directory: Path) -> list[Path]:
     if (directory / FILE).exists():
         return [directory / FILE]
     paths = list(directory.glob(f"checkpoint-*/{FILE}"))
-    return sorted(paths, key=lambda path: (path.stat().st_mtime, path))[-1:]
+    return sorted(paths, key=lambda path: (_number(path.parent), path.stat().st_mtime))[-1:]
+
+
+def _number(checkpoint: Path) -> int:
+    """The steps of a checkpoint, by its name: a copy's times say nothing."""
+    digits = checkpoint.name.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() and len(digits) < 19 else -1
 
 
 def _is_plain(value: Any) -> bool:

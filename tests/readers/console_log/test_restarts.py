@@ -15,6 +15,7 @@ import pytest
 import trackers
 from tests.readers.console_log.test_programs import read, rows
 from trackers.errors import NotFound
+from trackers.readers.console_log.lines import find_time
 from trackers.readers.console_log.reader import LogReader
 from trackers.records import Finish, Metrics, Start
 
@@ -319,14 +320,27 @@ def test_run_begins_at_the_logs_first_stamp(packed: bool, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "stamp", ["04.03.2026 13:00:{}", "03/04/2026 13:00:{}", "2026-03-04 13:00:{}", "Mar  4 13:00:{}"]
-)
+    "stamp", ["04.03.2026 13:00:{}", "03/04/2026 13:00:{}", "2026-03-04 13:00:{}", "Mar  4 13:00:{}",
+              "03/04/2026 01:00:{} PM -", "2026-03-04 01:00:{},000 pm -", "03/04/2026 13:00:{} PMC"]
+)  # fmt: skip
 def test_stamps_are_read_as_they_are_written(stamp: str) -> None:
     """Points have the day first."""
     line = f"{stamp} INFO {{{{'loss': 2.5, 'grad_norm': 1.25, 'learning_rate': 5e-05, 'epoch': 0.{{}}}}}}\n"
     records, _ = read("".join(line.format(*each) for each in ((10, 1), (20, 2))))
     times = [record.time for record in records if isinstance(record, Metrics)]
     assert times == [at("2026-03-04 13:00:10"), at("2026-03-04 13:00:20")]
+
+
+@pytest.mark.parametrize(("clock", "whole"), [
+    ("11:59:50 PM", "23:59:50"), ("12:00:10 AM", "00:00:10"), ("12:00:10 PM", "12:00:10"), ("01:02:03 am", "01:02:03"),
+    ("11:59:50,250 PM", "23:59:50,250"), ("11:59:50 P", "11:59:50"), ("11:59:50 PMX", "11:59:50"),
+    ("13:00:00 PM", "13:00:00"), ("00:00:10 AM", "00:00:10"),
+])  # fmt: skip
+@pytest.mark.parametrize("date", ["01/02/2026", "2026-01-02", "02.01.2026", "01/02", "Jan  2"])
+def test_stamps_of_twelve_hours_are_before_or_after_noon(date: str, clock: str, whole: str) -> None:
+    """As they say."""
+    time = find_time(f"{date} {clock} - INFO -".encode(), 2026)
+    assert time == find_time(f"2026-01-02 {whole}".encode(), 2026) is not None
 
 
 COUNTED = "{{'loss': {}, 'grad_norm': 1.0, 'learning_rate': 5e-05, 'epoch': {}}}\n"

@@ -16,7 +16,7 @@ _PREFIX = re.compile(
     # Times: RFC 3339 (a container runtime's with its stream), C's, syslog's, a clock alone.
     rb"(?:\d{4}-\d\d-\d\d[T ]" + _CLOCK + rb"(?:Z|[+-]\d\d:?\d\d)?(?:\ std(?:out|err)\ [FP])?"
     rb"|(?:[A-Z][a-z]{2}\ )?[A-Z][a-z]{2}\ [\ \d]?\d\ " + _CLOCK + rb"(?:\ \d{4})?"
-    rb"|" + _CLOCK + rb")(?=[\s\[<])\s?"
+    rb"|" + _CLOCK + rb")(?=[\s\[<])\s?(?:[AaPp][Mm]\s)?"
     # Who wrote the line.
     rb"|(?P<label>(?:\[[^\]\n]{1,120}\]){0,3}<std\w{1,6}>(?=:)"
     rb"|\[[^\]\s]{1,200}\](?=:)"
@@ -87,6 +87,8 @@ DOTTED = re.compile(
     rb"(?P<fraction>[.,]\d{1,9})?"
 )
 """``04.03.2026 13:00:10``: the day first."""
+HALF = re.compile(rb" ?(?P<half>[AP])M\b", re.IGNORECASE)
+"""``01/02/2026 11:59:50 PM``."""
 DAY_S = 86400.0
 
 
@@ -102,8 +104,11 @@ def find_time(text: bytes, year: int, latest: float = math.inf) -> float | None:
             match, start = later, later.end()
     if match is None:
         return None
+    minute, half = match["minute"], HALF.match(text, match.end())
+    if half is not None and 1 <= (hour := int(minute[:2])) <= 12:
+        minute = b"%02d%b" % (hour % 12 + 12 * (half["half"] in b"Pp"), minute[2:])
     if match.re is STAMP:
-        date, minute, second, fraction, zone = match.groups()
+        date, _, second, fraction, zone = match.groups()
         base = minute_start(date, minute, zone)
         return None if base is None else base + int(second) + _fraction(fraction)
     own_year = match.groupdict().get("year")
@@ -111,7 +116,7 @@ def find_time(text: bytes, year: int, latest: float = math.inf) -> float | None:
     for candidate in (year, year - 1):
         whole_year = candidate if own_year is None else int(own_year) % 2000 + 2000
         date = b"%04d-%02d-%02d" % (whole_year, month, int(match["day"]))
-        base = minute_start(date, match["minute"])
+        base = minute_start(date, minute)
         if base is not None and (own_year or base <= latest + DAY_S):
             return base + int(match["second"]) + _fraction(match["fraction"])
     return None
