@@ -111,7 +111,10 @@ def test_bar_that_tqdm_draws_seldom_is_late_before_its_row_and_true_behind(
 
 def test_bar_that_is_late_and_has_none_behind_is_noted() -> None:
     """Nothing says which step is the row's."""
-    late = [bar(0, 100), *(line for step in range(10, 100, 10) for line in (bar(step - step % 7, 100), row(step / 30)))]
+    late = [
+        bar(0, 100),
+        *(line for step in range(10, 100, 10) for line in (bar(step - step // 10 % 4, 100), row(step / 30))),
+    ]
     assert read("\n".join(late) + "\n")[1].startswith("steps are a progress bar's, and the epochs don't agree with it")
     true = [line for step in range(10, 100, 10) for line in (bar(step, 100), row(step / 30))]
     assert read("\n".join(true) + "\n")[1] == ""

@@ -42,7 +42,7 @@ class BarSteps:
 
     behind: the bar behind a row says its step, else the one before it. again: so does mostly the one before it, where
     the one behind it isn't there. length: of that bar. others: lengths of bars that say nothing of rows. per_epoch:
-    steps of an epoch; 0.0 if nothing tells it. decimals, digits: of the epochs. late: the bars don't agree with these.
+    steps of an epoch; 0.0 if nothing tells it. decimals, digits: of the epochs. late: bars and epochs disagree.
     """
 
     behind: bool = False
@@ -118,9 +118,10 @@ def _candidate(
     suits = again or not rows[0].before.get(length)
     per_epoch = _within(low, high, length) if agreed else 0.0
     ends = any(low <= length / count <= high for count in range(1, 1 + round(min(length / max(low, 1.0), 1000.0))))
-    good = agree + _multiples([step for _, step in said])
-    found = BarSteps(behind, again, length, frozenset(), per_epoch, decimals, digits, not agreed)
-    return (good, ends, suits == behind, length), found
+    even = _multiples([step for _, step in said])
+    late = not agreed and 2 * even < len(said)
+    found = BarSteps(behind, again, length, frozenset(), per_epoch, decimals, digits, late)
+    return (agree + even, ends, suits == behind, length), found
 
 
 def _said(row: Paired, length: int, behind: bool) -> int:
