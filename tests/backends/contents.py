@@ -429,7 +429,7 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
             "a metric of one point, a bar that compares runs; `summary.json`",
             lambda s: s.steps("final/accuracy") == [0] and '"final/accuracy": 0.9' in s.text("summary.json"),
         ),
-        "tensorboard": Cell("columns of HPARAMS", lambda s: s.hparams["final/accuracy"].number_value == 0.9),
+        "tensorboard": Cell("columns of HPARAMS", lambda s: s.hparams[" final/accuracy"].number_value == 0.9),
         "trackio": Cell(
             "Runs, among the configuration; a report at the end",
             lambda s: s.config["final/accuracy"] == 0.9 and "0.9" in s.row["trackers/results"]["_value"],
@@ -440,7 +440,7 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
     "results that are texts": {
         "wandb": Cell("Summary", lambda s: s.summary["verdict"] == "good"),
         "mlflow": Cell("tags, filtered by `tags.…`", lambda s: s.tags["final/verdict"] == "good"),
-        "tensorboard": Cell("columns of HPARAMS", lambda s: s.hparams["final/verdict"].string_value == "good"),
+        "tensorboard": Cell("columns of HPARAMS", lambda s: s.hparams[" final/verdict"].string_value == "good"),
         "trackio": Cell("as above", lambda s: s.config["final/verdict"] == "good"),
         "json": Cell("`summary`", lambda s: s.log["summary"]["verdict"] == "good"),
         "csv": Cell("`summary.csv`", lambda s: s.results["verdict"] == "good"),
@@ -452,7 +452,7 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
             lambda s: f"final/{TOKENS}" not in s.metrics and f'"final/{TOKENS}": 40' in s.text("summary.json"),
         ),
         "tensorboard": Cell(
-            "Text, card `trackers/run`", lambda s: f"final/{TOKENS}" not in s.hparams and TOKENS in s.card
+            "Text, card `trackers/run`", lambda s: f" final/{TOKENS}" not in s.hparams and TOKENS in s.card
         ),
         "trackio": Cell(
             "Runs, `trackers/…`",

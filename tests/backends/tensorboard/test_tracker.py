@@ -320,9 +320,9 @@ def test_results_and_config_make_one_row_of_hparams(tmp_path: Path) -> None:
     assert start.hparams["model/act"].string_value == "relu"
     assert start.hparams["bad"].string_value == "NaN"
     assert start.hparams["tied"].bool_value is True
-    results = {name: value for name, value in start.hparams.items() if name.startswith("final/")}
-    assert set(results) == {"final/accuracy", "final/best", "final/note", "final/lost"}
-    assert (results["final/best"].number_value, results["final/lost"].string_value) == (2.0, "NaN")
+    results = {name: value for name, value in start.hparams.items() if name.startswith(" final/")}
+    assert set(results) == {" final/accuracy", " final/best", " final/note", " final/lost"}
+    assert (results[" final/best"].number_value, results[" final/lost"].string_value) == (2.0, "NaN")
     end = metadata.parse_session_end_info_plugin_data(plugin(metadata.SESSION_END_INFO_TAG))
     assert (end.status, end.end_time_secs) == (2, T0 + 9)  # STATUS_FAILURE
 
@@ -343,11 +343,11 @@ def test_hparams_page_of_tensorboard_lists_the_run(tmp_path: Path) -> None:
     context = backend_context.Context(TBContext(data_provider=provider))
     request = RequestContext()
     wanted = api_pb2.ListSessionGroupsRequest(slice_size=10, allowed_statuses=[1], include_metrics=True)
-    wanted.col_params.add(hparam="final/best", order=api_pb2.ORDER_ASC)
+    wanted.col_params.add(hparam=" final/best", order=api_pb2.ORDER_ASC)
     groups = list_session_groups.Handler(request, context, "", wanted).run().session_groups
     assert len(groups) == 1
     assert groups[0].hparams["lr"].number_value == 0.5
-    assert groups[0].hparams["final/best"].number_value == 2.0
+    assert groups[0].hparams[" final/best"].number_value == 2.0
 
 
 SWEEP = ["größe 🙂", "a/b:c", "same", "same", *(f"lr-{k}" for k in range(4, 12))]
@@ -391,12 +391,38 @@ def test_tensorboard_lists_the_runs_of_a_project_by_name(board: tuple[Path, str]
     assert sorted(asked(f"{board[1]}/data/runs")) == sorted(NAMES)
 
 
+def test_results_are_the_first_columns(tmp_path: Path) -> None:
+    """However many settings differ, or don't, whose names come before: HPARAMS ticks the first five columns."""
+    from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
+    from tensorboard.context import RequestContext
+    from tensorboard.plugins.base_plugin import TBContext
+    from tensorboard.plugins.hparams import backend_context
+
+    for differ in (False, True):
+        logdir = tmp_path / f"tb{differ}"
+        for number in range(2):
+            settings = {f"aug_{k}": k * number if differ else k for k in range(25)}
+            results = Summary(time=T0, values={"accuracy": 0.5 + number / 4 if differ else 0.5})
+            info = run_info(tmp_path / f"{differ}{number}", name=f"n{number}", options={"TENSORBOARD_DIR": str(logdir)})
+            Driver(TensorboardTracker, info).deliver(stream([Config(time=T0, values=settings), results]))
+        multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(logdir))
+        multiplexer.Reload()
+        context = backend_context.Context(
+            TBContext(data_provider=data_provider.MultiplexerDataProvider(multiplexer, str(logdir)))
+        )
+        request = RequestContext()
+        shown = context.experiment_from_metadata(
+            request, "", False, context.hparams_metadata(request, ""), [], hparams_limit=5
+        )
+        assert [info.name for info in shown.hparam_infos][0] == " final/accuracy"
+
+
 def test_each_run_of_a_sweep_is_a_row_of_its_own(board: tuple[Path, str]) -> None:
     """Runs of one group aren't averaged; every run's settings and results are columns, those first that differ, and the
     group is one of them."""
     experiment = asked(f"{board[1]}/data/plugin/hparams/experiment", {"includeMetrics": True})
     columns = [info["name"] for info in experiment["hparamInfos"]]
-    assert columns == ["final/best", "lr", "augment", "group", "momentum"]
+    assert columns == [" final/best", "lr", "augment", "group", "momentum"]
     assert [info["name"]["tag"] for info in experiment["metricInfos"]] == ["loss"]
     wanted = {"startIndex": 0, "sliceSize": 100, "allowedStatuses": ["STATUS_SUCCESS", "STATUS_FAILURE"],
               "includeMetrics": True}  # fmt: skip
@@ -406,7 +432,7 @@ def test_each_run_of_a_sweep_is_a_row_of_its_own(board: tuple[Path, str]) -> Non
         (session,) = row["sessions"]
         settings = row["hparams"]
         rows[session["name"]] = (
-            row["name"], settings["lr"], settings["group"], settings.get("momentum"), settings.get("final/best")
+            row["name"], settings["lr"], settings["group"], settings.get("momentum"), settings.get(" final/best")
         )  # fmt: skip
     shown = [*SWEEP[:1], "a_b_c", *SWEEP[2:3], NAMES[3], *SWEEP[4:]]
     names = {NAMES[number]: SWEEP[1] if number == 1 else shown[number] for number in range(12)}

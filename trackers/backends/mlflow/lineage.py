@@ -31,10 +31,8 @@ DIGEST_LENGTH = 8
 """mlflow/data/digest_utils.py: of its own datasets; its pages show it beside the name. The validation takes 36."""
 SOURCE_TAGS = ("mlflow.source.name", "mlflow.source.type", "mlflow.user")
 """mlflow/utils/mlflow_tags.py: what MLflow shows of where a model was logged."""
-SOURCES = {"s3": "s3", "gs": "gs", "wasbs": "wasbs", "abfss": "abfss", "hdfs": "hdfs", "ftp": "ftp", "sftp": "sftp",
-           "http": "http", "https": "http"}  # fmt: skip
-"""Type of a dataset's source by its address's scheme, for ``mlflow.data.get_source`` (mlflow/data/
-dataset_source_registry.py); others are "local", which takes what ``mlflow.artifacts`` does, ``runs:/`` too."""
+SOURCES = ("s3", "gs", "wasbs", "abfss", "hdfs", "ftp", "sftp")
+"""mlflow/data/dataset_source_registry.py: schemes of addresses that are types of sources, too."""
 MOST = 1000
 """Metrics of one model, and datasets or params in one request."""
 
@@ -56,11 +54,11 @@ class Lineage:
     """The models and data of one run.
 
     Args:
-        client: an ``MlflowClient``. run: MLflow's, as it was when it was opened.
+        client: an ``MlflowClient``. run: MLflow's, as it was when it was opened. project: of its artifacts' versions.
     """
 
-    def __init__(self, client: Any, run: Any, files: ArtifactStore) -> None:
-        self._client, self._files = client, files
+    def __init__(self, client: Any, run: Any, files: ArtifactStore, project: str) -> None:
+        self._client, self._files, self._project = client, files, project
         self._run_id, self._experiment = run.info.run_id, run.info.experiment_id
         self._source = {name: run.data.tags[name] for name in SOURCE_TAGS if name in run.data.tags}
         self._newest: dict[str, Newest] = {}
@@ -85,7 +83,9 @@ class Lineage:
 
     def dataset(self, record: ArtifactRecord, folder: str) -> None:
         """Have an artifact become a dataset of the run."""
-        known = "".join(sorted(f"{file.path}:{file.digest or file.uri}:{file.size};" for file in record.files))
+        known = f"{self._project}/{record.name}:v{record.version}"  # as runs that use it name it: one dataset for all
+        if record.version is None:
+            known = "".join(sorted(f"{file.path}:{file.digest or file.uri}:{file.size};" for file in record.files))
         addresses = {file.uri for file in record.files if file.uri}
         uri = addresses.pop() if len(addresses) == 1 else f"runs:/{self._run_id}/{folder}"
         profile = {"files": len(record.files), "bytes": sum(file.size for file in record.files), **record.metadata}
@@ -93,17 +93,18 @@ class Lineage:
 
     def used(self, versions: Mapping[str, Any]) -> None:
         """Have versions of artifacts that the run used become datasets of it."""
-        for name, version in versions.items():
-            self._add_dataset(str(name), str(version), "", {"version": str(version)}, "used")
+        for alias, version in versions.items():
+            named = str(version).rpartition("/")[2].partition(":")[0] or str(alias)  # of ``project/name:v3``
+            self._add_dataset(named, str(version), "", {"version": str(version)}, "used")
 
     def _add_dataset(self, name: str, content: str, uri: str, profile: dict[str, Any], context: str) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         digest = hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()[:DIGEST_LENGTH]
         described = json.dumps(name_floats(profile), ensure_ascii=False, default=str)[:10_000]
-        kind = SOURCES.get(uri.partition(":")[0].lower(), "local") if uri else "code"  # what another run logged
-        about = {"url": uri} if kind == "http" else {"uri": uri} if uri else {"tags": self._source}
-        source = json.dumps(about, ensure_ascii=False)
+        scheme = uri.partition(":")[0].lower()
+        kind = "code" if not uri else "http" if scheme == "https" else scheme if scheme in (*SOURCES, "http") else "local"
+        source = json.dumps({"tags": self._source} if kind == "code" else {"url" if kind == "http" else "uri": uri})
         data = Dataset(name[:NAME_LENGTH] or "dataset", digest, kind, source, profile=described)
         self._datasets.append(DatasetInput(data, [InputTag(CONTEXT_TAG, context)]))
 

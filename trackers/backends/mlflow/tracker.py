@@ -186,7 +186,7 @@ class MlflowTracker(MlflowPrecheck):
             self._requests = Requests(self._client, self._run_id, self._mapped, run.data.params)
             self._requests.comparison = self.comparison
             self._traces = Traces(self._client, run.info.experiment_id, self._run_id)
-            self._lineage = Lineage(self._client, run, self._files)
+            self._lineage = Lineage(self._client, run, self._files, self._info.project)
             self._labels = info.tags
         return Cursor(0) if lost else None
 

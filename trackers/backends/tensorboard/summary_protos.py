@@ -30,6 +30,9 @@ _PLUGIN_DATA_VERSION = 0
 GROUP = "group"
 """The column of a run's group."""
 
+FIRST = " "
+"""Begin of a result's column: HPARAMS ticks the first five by whether they differ, then by name, and shows no blank."""
+
 OURS = "trackers:"
 """The model's address in our sessions: their group name is a run's, not a group's."""
 

@@ -431,7 +431,7 @@ class TensorboardTracker(TensorboardPrecheck):
         self._add_about(
             event.summary, status=f"{status.name}{code}{reason}", **{n: part for n, part in sections.items() if part}
         )
-        shown = {name: value for name, value in results.items() if not is_unasked(name)}
+        shown = {summary_protos.FIRST + name: value for name, value in results.items() if not is_unasked(name)}
         hparams = {**dict(flatten(shown)), **dict(flatten(self._committed.config))}
         event.summary.value.extend(summary_protos.hparam_session(self._row, hparams, self._info.created, status, group))
         return event
