@@ -338,8 +338,9 @@ class SummaryResults:
             elif record.derived and self._logged.get(name) is not None:
                 self._state.summary = {**self._state.summary, **name_floats({name: self._logged[name]})}
                 self._pending[name,] = self._shown[name] = self._logged[name]
-        self._removed |= {name for name in gone if _place(name) not in self._pending}
-        self._mark_deleted(self._deleted | self._removed if not record.derived else self._deleted - gone)
+        away = {name for name in gone if _place(name) not in self._pending}
+        self._removed |= away
+        self._mark_deleted(self._deleted | away if not record.derived else self._deleted - gone)
 
     def count_without(self, values: Mapping[str, Any], gone: Iterable[str]) -> None:
         """Go on from the last values that count, where W&B keeps rows that don't.
