@@ -30,8 +30,7 @@ TIME_MAX = 253402300799.0
 Time = Annotated[float, msgspec.Meta(ge=-TIME_MAX, le=TIME_MAX)]
 Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-"""What a record may say: a line beyond that is no record, as one that is damaged. Whoever reads one calculates with its
-numbers without a second look."""
+"""What a record may say: a line beyond is none, as a damaged one. Who reads one calculates without a second look."""
 
 DEPTH = 200
 """Mappings and lists in one another: what is nested more deeply no program wrote, and Python can hardly walk it."""

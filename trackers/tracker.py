@@ -210,8 +210,7 @@ class Tracker(ABC):
     needs: ClassVar[Sequence[str]] = ()
     """Import names of the packages that deliveries use; ``init`` refuses to begin without them."""
     versions: ClassVar[ClientVersions | None] = None
-    """The versions of its client that it takes, with which ``init``, ``trackers doctor`` and the delivery compare the
-    installed one. None: any."""
+    """Versions of its client that it takes, which ``init``, ``trackers doctor`` and the delivery compare. None: any."""
     accepts: ClassVar[frozenset[type[Record]]] = frozenset()
     """Kinds of records that ``write`` gets; the others are skipped, with one warning a kind."""
     partial: ClassVar[bool] = False
@@ -259,8 +258,7 @@ class Tracker(ABC):
     """True if its one axis is the step: it gets the records of metrics that have a step metric (``define_metric``) at
     that metric's value, else at the step that they were logged at."""
     whole_steps: ClassVar[bool] = False
-    """True if a step's values across ranks are to come with its others, which wait for them: its rows can't be changed
-    once they are sent."""
+    """True if a step's values across ranks are to come with its others: rows can't be changed once they are sent."""
     machine: ClassVar[Literal["all", "training", "apart"]] = "all"
     """Where samples of the machine go: "all", as they are recorded; "training", ``gpu/*`` at training's steps, without
     smallest and largest values; "apart", all of them at no step, for a tracker that shows the machine by itself. The
@@ -353,8 +351,7 @@ class Tracker(ABC):
     compares: ClassVar[bool] = False
     """True if ``verify`` answers with a ``comparison``: what is missing is counted while it is delivered again."""
     comparison: ValueComparison | None = None
-    """Set before ``open`` to the one that ``verify`` answered with, where all is delivered again. What it counts is
-    told after ``close``."""
+    """Set before ``open`` to what ``verify`` answered with, where all is delivered again: told after ``close``."""
 
     def verify(self) -> Verified:
         """Read back what the destination holds; called after ``open``."""

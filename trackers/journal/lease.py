@@ -18,8 +18,7 @@ from trackers.support.failpoints import failpoint
 from trackers.support.interruption import pass_on, suppress
 
 STALE_S = 60.0
-"""Silence, by the clock of who waits, after which a holder on another machine counts as dead, in seconds, plus the time
-that it asked for."""
+"""Silence after which a holder on another machine counts as dead, by who waits, in seconds, plus what it asked for."""
 HALF_WRITTEN_S = 5.0
 """Time after which an unreadable lease counts as left by a dead writer, in seconds; writing takes microseconds."""
 BEAT_S = 1.0

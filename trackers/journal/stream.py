@@ -154,13 +154,11 @@ class StreamWriter:
                 self._retry_at = monotonic() + RETRY_S
 
     def broke_off(self, line: bytes) -> None:
-        """A direct ``os.write`` to ``fd`` was interrupted: if it wrote a part of the line only, that is cut off before
-        the next one."""
+        """A direct ``os.write`` to ``fd`` was interrupted: a part of the line is cut off before the next one."""
         self._torn = line
 
     def retry(self, force: bool = False) -> bool:
-        """Write what waits, in order; while the disk refuses, at most every quarter second. True if nothing waits any
-        more."""
+        """Write what waits, in order; while the disk refuses, each quarter second at most. True if nothing waits."""
         with self._lock:
             if self._torn:
                 self._settle()
@@ -360,8 +358,7 @@ class StreamWriter:
             os.close(entry[0])
 
     def _write(self, attempt: _Attempt) -> int | None:
-        """How many bytes of what an attempt has to write were written; None if that is done already. If not all were,
-        ``error`` says why."""
+        """Number of bytes written of what an attempt has to write; None if that is done. ``error``: why not all."""
         waiting, head, rest = self._waiting, attempt.head, attempt.rest
         for can_reopen in (True, False):
             try:

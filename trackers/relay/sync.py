@@ -362,8 +362,7 @@ class RunSync:
         return self.follow or not self.done or observe(self.run).name != "running"
 
     def _reduce(self) -> bool:
-        """Reduce values across ranks. False while the last ones of an ended run are pending: a delivery would close
-        without them."""
+        """Reduce values across ranks. False while an ended run's last ones are pending: delivery would close before."""
         if self._reducing is None or self._reducing.over:
             return True
         if self._reducing.ending or observe(self.run).name != "running":

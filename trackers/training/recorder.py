@@ -525,8 +525,7 @@ class Recorder:
                 self.append(media)
 
     def _by_word(self, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
-        """Results that are set by word (``{"acc": {"min": 1}}`` of a metric that asks for some) under their names, and
-        the metrics that have such."""
+        """Results set by word (``{"acc": {"min": 1}}`` of a metric that asks for some) by name, and such metrics."""
         if not any(isinstance(value, Mapping) for value in values.values()):
             return values, []
         definitions, resumed = self._all_definitions(), len(self.info.attempts) > 1
@@ -595,8 +594,7 @@ class Recorder:
         ]
 
     def _recorded(self) -> set[str]:
-        """The plain names of all results that are recorded; those of earlier attempts' and other processes' media are
-        noted."""
+        """Plain names of all recorded results; those of earlier attempts' and other processes' media are noted."""
         if self._earlier_results is None or self._others_set:
             self._earlier_results = {}
             if len(self.info.attempts) > 1 or self._others_set:

@@ -26,8 +26,7 @@ answering: list[str] = []
 """Holds a word while ``import wandb`` gives this package."""
 
 assigned: dict[str, Any] = {}
-"""What a script assigned to names of the current run on the module (``wandb.config = …``). As in W&B, ``init`` and
-``finish`` set them anew."""
+"""What a script assigned on the module (``wandb.config = …``). As in W&B, ``init`` and ``finish`` set it anew."""
 
 
 class NotProvided(UsageError, AttributeError, NotImplementedError):

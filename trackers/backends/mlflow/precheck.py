@@ -80,8 +80,7 @@ def local_folder(uri: str) -> Path | None:
 
 
 def folder(info: RunInfo) -> Path:
-    """Where training runs, or the run's directory on a machine that doesn't have that; of somebody else's run, where
-    the reader is."""
+    """Where training runs, or the run's directory where that isn't had; of somebody else's run, where the reader is."""
     if info.home:
         return Path(info.home)
     home = Path(local(info.cwd))

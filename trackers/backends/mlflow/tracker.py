@@ -239,8 +239,7 @@ class MlflowTracker(MlflowPrecheck):
         self._send_console()
 
     def verify(self) -> Verified:
-        """Compare every metric's values, and have everything sent again: MLflow ignores what it has. See
-        :class:`trackers.tracker.Tracker`."""
+        """As :class:`trackers.tracker.Tracker`; everything is sent again: MLflow ignores what it has."""
         with translated(self._uri):
             comparison = PointComparison(points(self._client, self._run_id))
         for name in [name for name in self._state if name not in ("native_id", "url")]:
@@ -302,8 +301,7 @@ class MlflowTracker(MlflowPrecheck):
             raise FileShrunk(f"{without_password(self._uri)} was deleted or replaced: the run is delivered again")
 
     def _lacks(self, run: Any) -> bool:
-        """Whether the store is behind what was sent to it: the newest points, and the run's own files where they lie on
-        this machine."""
+        """Whether the store is behind what was sent to it: the newest points, and the run's files on this machine."""
         newest_there = {metric.key: [metric.step, metric.timestamp] for metric in run.data._metric_objs}
         newest = self._state.get("newest", {})
         if any(newest_there.get(key, [-math.inf]) < point for key, point in newest.items()):

@@ -160,8 +160,7 @@ class ArchiveTracker(Tracker):
         self._commit()
 
     def verify(self) -> Verified:
-        """Read lines, files and archive back; see :class:`trackers.tracker.Tracker`. Damage has all of it written
-        anew."""
+        """Read lines, files and archive back, as :class:`trackers.tracker.Tracker` says. Damage: all anew."""
         files = [(self._file.path, self._root)]
         if self._committed.archived:
             files.append((self._archive, self._root))

@@ -142,8 +142,7 @@ def _corners(box: Mapping[str, Any], size: tuple[int, int]) -> tuple[float, floa
 
 
 def _masked(info: RunInfo, picture: Any, stored: Any, labels: Mapping[str, str]) -> Any:
-    """A picture under a mask, whose classes have a colour each, and their names; class 0 has none unless it has a
-    name."""
+    """A picture under a mask, whose classes have a colour each, and their names; class 0 where it has a name alone."""
     import numpy
     from PIL import Image, ImageDraw
 

@@ -277,8 +277,7 @@ class IterationRows(msgspec.Struct):
         return [*made, *_spare(row.step, time, lost)]
 
     def _is_iteration(self, row: IterationRow) -> bool:
-        """True if training values in an evaluation's record form an iteration: not where the run's losses have another
-        name."""
+        """Whether training values in an evaluation's record form an iteration: not where losses have another name."""
         lent, row.lent = row.lent or {}, None
         evaluation = self._lender(row.step, lent)
         if evaluation is not None and self.names.get("loss", lent["loss"]) != lent["loss"]:
@@ -313,8 +312,7 @@ class IterationRows(msgspec.Struct):
         return None
 
     def _replace_lent(self, row: IterationRow, time: float, named: Mapping[str, Any]) -> None:
-        """An iteration that was made of an evaluation's values gets its own: those go back where these take their
-        place."""
+        """An iteration made of an evaluation's values gets its own: those go back where these take their place."""
         lent, row.lent = row.lent or {}, None
         evaluation = self._lender(row.step, lent)
         for key, name in lent.items():

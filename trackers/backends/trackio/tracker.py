@@ -463,8 +463,7 @@ class TrackioTracker(TrackioPrecheck):
         return max(0, count - (int(self._state.get("samples", 0)) if self._store.counts_samples else 0))
 
     def _rewind(self, step: int) -> bool:
-        """Drop the rows above a step; False where that can't be had. If it comes again after a kill, so do the rows
-        that follow it."""
+        """Drop the rows above a step; False where that can't be had. After a kill the rows that follow come again."""
         if not self._store.rewind(step):
             _logger.warning("trackio can't drop rows here: those above step %d stay beside the new ones", step)
             return False

@@ -271,8 +271,7 @@ def writes_rows_at_once() -> bool:
 
 
 def upload_command() -> str:
-    """Words of the client's command that uploads an offline file: before 0.28, a run's second file replaces its first
-    one unless it is to be appended."""
+    """Words of the command that uploads an offline file: before 0.28 a second replaces the first, unless appended."""
     return "sync --append" if _syncs_in_python() else "sync"
 
 

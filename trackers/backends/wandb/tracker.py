@@ -107,8 +107,7 @@ a second for a project's beginnings
 SAVED_S = 120.0
 """Seconds after which the server has a change of the name, tags, notes or group, or the client's log says why not."""
 ROW_BYTES = 9_000_000
-"""Maximum bytes of a row's texts: W&B's client leaves out rows of more than 10,383,360 bytes of JSON (0.31; the
-server's limit is 10 MiB)."""
+"""Maximum bytes of a row's texts: W&B's client leaves out rows above 10,383,360 bytes (0.31; its server, 10 MiB)."""
 CHARACTER_BYTES = 6
 """Maximum bytes of one character in JSON ("\\u0001")."""
 SESSION_APART_S = 1e-5
@@ -320,8 +319,7 @@ class WandbTracker(WandbPrecheck):
         return self._limited > before
 
     def verify(self) -> Verified:
-        """Compare every row with W&B's by step, time and names, in offline files by its values, too. See
-        :class:`trackers.tracker.Tracker`."""
+        """As :class:`trackers.tracker.Tracker`: rows by step, time and names, in offline files by values, too."""
         if not self._session.online and not self._earlier_files():
             return Verified("", unchecked="the offline files are gone; W&B's server can't be asked offline")
         if not self._file_ranges.ranges_known():

@@ -147,8 +147,7 @@ class Pace:
 
     @contextlib.contextmanager
     def _locked(self, make: bool = False) -> Iterator[int]:
-        """The locked file's descriptor; -1 if there is no file, or it can't be locked soon: a holder takes microseconds
-        only, unless it is stopped."""
+        """The locked file's descriptor; -1 where there is none, or a holder, who takes microseconds, is stopped."""
         fd = -1
         try:
             import fcntl
