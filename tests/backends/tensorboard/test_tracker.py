@@ -414,7 +414,7 @@ def test_results_are_the_first_columns(tmp_path: Path) -> None:
         shown = context.experiment_from_metadata(
             request, "", False, context.hparams_metadata(request, ""), [], hparams_limit=5
         )
-        assert [info.name for info in shown.hparam_infos][0] == " final/accuracy"
+        assert next(info.name for info in shown.hparam_infos) == " final/accuracy"
 
 
 def test_each_run_of_a_sweep_is_a_row_of_its_own(board: tuple[Path, str]) -> None:

@@ -31,7 +31,7 @@ DIGEST_LENGTH = 8
 """mlflow/data/digest_utils.py: of its own datasets; its pages show it beside the name. The validation takes 36."""
 SOURCE_TAGS = ("mlflow.source.name", "mlflow.source.type", "mlflow.user")
 """mlflow/utils/mlflow_tags.py: what MLflow shows of where a model was logged."""
-SOURCES = ("s3", "gs", "wasbs", "abfss", "hdfs", "ftp", "sftp")
+SOURCES = ("s3", "gs", "wasbs", "abfss", "hdfs", "ftp", "sftp", "http")
 """mlflow/data/dataset_source_registry.py: schemes of addresses that are types of sources, too."""
 MOST = 1000
 """Metrics of one model, and datasets or params in one request."""
@@ -102,8 +102,8 @@ class Lineage:
 
         digest = hashlib.sha256(content.encode("utf-8", "replace")).hexdigest()[:DIGEST_LENGTH]
         described = json.dumps(name_floats(profile), ensure_ascii=False, default=str)[:10_000]
-        scheme = uri.partition(":")[0].lower()
-        kind = "code" if not uri else "http" if scheme == "https" else scheme if scheme in (*SOURCES, "http") else "local"
+        scheme = uri.partition(":")[0].lower().replace("https", "http")
+        kind = "code" if not uri else scheme if scheme in SOURCES else "local"
         source = json.dumps({"tags": self._source} if kind == "code" else {"url" if kind == "http" else "uri": uri})
         data = Dataset(name[:NAME_LENGTH] or "dataset", digest, kind, source, profile=described)
         self._datasets.append(DatasetInput(data, [InputTag(CONTEXT_TAG, context)]))
