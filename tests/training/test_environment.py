@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trackers.provenance.repository import PATCH_BYTES
+from trackers.provenance.repository import PATCH_BYTES, quiet
 from trackers.provenance.repository import state as state_of
 from trackers.support import git_head
 
@@ -71,6 +71,7 @@ def test_repository_runs_no_program_of_its_own(repository: Path, tmp_path: Path)
         f'[diff]\n\texternal = {program}\n[diff "evil"]\n\ttextconv = {program}\n\tcommand = {program}\n'
         f'[filter "evil"]\n\tclean = {program}\n\tsmudge = {program}\n\tprocess = {program}\n\trequired = true\n'
         f"[pager]\n\tdiff = {program}\n[interactive]\n\tdiffFilter = {program}\n[alias]\n\tdiff = !{program}\n"
+        f'[hook "evil"]\n\tevent = post-index-change\n\tcommand = {program}\n'
     )
     (repository / ".git/more").write_text(f'[filter "odd.name"]\n\tclean = {program}\n\trequired = true\n')
     for config in (repository / ".git/config", repository / ".git/modules/part/config"):
@@ -81,8 +82,13 @@ def test_repository_runs_no_program_of_its_own(repository: Path, tmp_path: Path)
         for name in ("post-index-change", "fsmonitor-watchman", "query-watchman"):
             (hooks / name).symlink_to(program)
     (repository / "part/train.py").write_text("lr = 3\n")
+    os.utime(repository / ".gitattributes", (1, 1))  # as unpacked elsewhere: git would write its index anew
     state = state_of(str(repository))
+    os.utime(repository / ".gitattributes", (2, 2))
+    git(repository, "config", "core.hooksPath", str(repository / ".git/modules/part/hooks"))
+    assert state == state_of(str(repository))
     assert not ran.exists(), ran.read_text()
+    assert "hook.evil.enabled=false" in quiet(str(repository))
     assert state["dirty"] is True
     assert "-lr = 1\n+lr = 2\n" in state["patch"]
     with (repository / ".git/config").open("a") as file:

@@ -22,6 +22,7 @@ NAMES_BYTES = 16 * 1024 * 1024
 """Maximum length of a list of files."""
 _SHOWN = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty", "--submodule=short")
 # A git of its own would look at the commits of a submodule, with the programs that the submodule names.
+_QUIET = ("-c", f"core.hooksPath={os.devnull}", "-c", "core.fsmonitor=false")
 
 
 def state(root: str) -> dict[str, Any]:
@@ -79,27 +80,26 @@ def _split(listed: bytes) -> list[str]:
 
 
 def quiet(root: str) -> list[str]:
-    """Options with which git runs nothing that the repository names, and writes nothing."""
-    return ["-c", "core.fsmonitor=false", *_without_filters(root), "--no-optional-locks"]
+    """Options with which git runs nothing that the repository names."""
+    return [*_QUIET, *_without_filters(root), "--no-optional-locks"]
 
 
 def without_programs(root: str) -> list[str]:
     """Options with which git writes a work tree and runs nothing else: no hook, no monitor, and no filter, not even the
     user's own (git-lfs asks for what it fetches, and by which programs, in the repository)."""
-    settings = (f"core.hooksPath={os.devnull}", "core.fsmonitor=false", "submodule.recurse=false")
-    return [*(word for setting in settings for word in ("-c", setting)), *_without_filters(root, every=True)]
+    return [*_QUIET, "-c", "submodule.recurse=false", *_without_filters(root, every=True)]
 
 
 def _without_filters(root: str, *, every: bool = False) -> list[str]:
-    """Options that switch off the filters which the repository's own configuration defines: ``git diff`` runs them on
-    files that were changed. Those of the user's configuration (git-lfs) stay, unless ``every`` one is to go, or the
-    repository's own names programs that they run."""
-    asked = ("-z", "--name-only", "--get-regexp", "^(filter|lfs)[.]")
+    """Options that switch off the filters which the repository's own configuration defines (``git diff`` runs them on
+    files that were changed), and all hooks by configuration (git from 2.54). Filters of the user's configuration
+    (git-lfs) stay, unless ``every`` one is to go, or the repository's own names programs that they run."""
+    asked = ("-z", "--name-only", "--get-regexp", "^(filter|lfs|hook)[.]")
     try:
         words = run_git(root, "config", "--show-scope", *asked).split(b"\0")
         scoped = list(zip(words[::2], words[1::2], strict=False))
         every = every or any(scope in _OWN_SCOPES and name.startswith(_LFS_PROGRAMS) for scope, name in scoped)
-        names = [name for scope, name in scoped if every or scope in _OWN_SCOPES]
+        names = [name for scope, name in scoped if every or scope in _OWN_SCOPES or name.startswith(b"hook.")]
     except subprocess.CalledProcessError as error:
         if error.returncode == 1:  # there are none
             return []
@@ -107,13 +107,14 @@ def _without_filters(root: str, *, every: bool = False) -> list[str]:
             names = run_git(root, "config", *asked).split(b"\0")  # git before 2.26: all of them
         except subprocess.CalledProcessError:
             return []
-    filters = sorted({os.fsdecode(name).rpartition(".")[0] for name in names if name.startswith(b"filter.")})
-    if any("=" in name for name in filters):  # an option can't name it
-        raise subprocess.SubprocessError("a filter that can't be switched off")
-    switched = [f"{name}.{key}" for name in filters for key in ("clean=", "smudge=", "process=", "required=false")]
+    programs = sorted({os.fsdecode(name).rpartition(".")[0] for name in names if name.startswith(tuple(_SWITCHED))})
+    if any("=" in name for name in programs):  # an option can't name it
+        raise subprocess.SubprocessError("a filter or hook that can't be switched off")
+    switched = [f"{name}.{key}" for name in programs for key in _SWITCHED[os.fsencode(name.partition(".")[0])]]
     return [word for setting in switched for word in ("-c", setting)]
 
 
+_SWITCHED = {b"filter": ("clean=", "smudge=", "process=", "required=false"), b"hook": ("enabled=false",)}
 _OWN_SCOPES = (b"local", b"worktree")
 _LFS_PROGRAMS = (b"lfs.extension.", b"lfs.customtransfer.", b"lfs.standalonetransferagent")
 
@@ -142,7 +143,7 @@ def ask_around(folder: str, *words: str, most: int | None = None) -> bytes:
         OSError: there is no git. SubprocessError: it failed, took too long, or there is no repository.
     """
     env = {name: text for name, text in environment(folder).items() if name not in ("GIT_WORK_TREE", "GIT_DIR")}
-    return _run(["git", "-C", folder, "-c", "core.fsmonitor=false", *words], env, most)
+    return _run(["git", "-C", folder, *_QUIET, *words], env, most)
 
 
 def _run(command: Sequence[str], env: dict[str, str], most: int | None) -> bytes:
