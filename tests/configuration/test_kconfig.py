@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -151,6 +152,7 @@ def test_no_symbol_is_a_secret() -> None:
 def test_mistake_in_a_defconfig_names_its_line(tmp_path: Path, line: str, message: str) -> None:
     """A mistake in a named file is one short error with the file, the line and what would be right."""
     write(tmp_path, f"# what it is for\n{line}\n", "d")
+    trusted.trust(tmp_path)
     with pytest.raises(ConfigError) as caught:
         resolve(defconfig="d", environ={}, cwd=tmp_path)
     assert str(caught.value).startswith(message)
@@ -510,7 +512,7 @@ def test_own_tree_is_data_until_it_is_named(
         assert "to let it count: trackers trust ." in caplog.text
         assert len(caplog.text.splitlines()) == 1
     if kind not in ("a pipe", "a file elsewhere", "a program by default"):
-        resolve(environ={"TRACKER_KCONFIG": "Kconfig"}, cwd=theirs)
+        resolve(environ={"TRACKER_KCONFIG": "./Kconfig"}, cwd=theirs)
         assert (theirs / "ran").exists()
 
 
@@ -721,9 +723,52 @@ def test_directorys_own_file_names_no_program(tmp_path: Path, name: str, caplog:
         assert (options["TRACKER"], options["TRACKER_PYTHON"]) == ("csv", "")
     assert f"{name}:2: TRACKER_PYTHON is left out" in caplog.text
     assert len(caplog.text.splitlines()) == 1
-    assert resolve(defconfig=name, environ={}, cwd=tmp_path)["TRACKER_PYTHON"] == "json=/evil"
+    assert resolve(defconfig=f"./{name}", environ={}, cwd=tmp_path)["TRACKER_PYTHON"] == "json=/evil"
     assert resolve(environ={"TRACKER_PYTHON": "json=/mine"}, cwd=tmp_path)["TRACKER_PYTHON"] == "json=/mine"
-    assert resolve(environ={"KCONFIG_CONFIG": name}, cwd=tmp_path)["TRACKER_PYTHON"] == "json=/evil"
+    assert resolve(environ={"KCONFIG_CONFIG": f"./{name}"}, cwd=tmp_path)["TRACKER_PYTHON"] == "json=/evil"
+
+
+@pytest.mark.parametrize(
+    "variable", ["--defconfig", "TRACKER_DEFCONFIG", "KCONFIG_CONFIG", "TRACKER_KCONFIG", "KCONFIG"]
+)
+@pytest.mark.parametrize("word", ["cluster", ".cluster", "./cluster", "../here/cluster", "/"])
+def test_file_of_the_directory_by_a_bare_name_is_data(
+    tmp_path: Path, variable: str, word: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who exported a bare name didn't mean the file of that name in a directory of somebody else's; a path is meant."""
+    here = tmp_path / "here"
+    text = 'CONFIG_TRACKER="csv"\nCONFIG_TRACKER_PYTHON="json=/evil"\nCONFIG_MLFLOW_TRACKING_URI="http://evil"\n'
+    if variable.endswith("_KCONFIG") or variable == "KCONFIG":
+        text = "".join(
+            f'config {name}\n\tdefault "{value}"\n'
+            for name, value in (
+                ("TRACKER", "csv"),
+                ("TRACKER_PYTHON", "json=/evil"),
+                ("MLFLOW_TRACKING_URI", "http://evil"),
+            )
+        )
+        text += 'source "$(TRACKERS_KCONFIG)"\n'
+    path = write(here, text, word if word == ".cluster" else "cluster")
+    named = str(path) if word == "/" else word
+    flag, environ = (named, {}) if variable == "--defconfig" else (None, {variable: named})
+
+    def found() -> tuple[object, object, object]:
+        options = resolve(defconfig=flag, environ=environ, cwd=here)
+        return options["TRACKER"], options["TRACKER_PYTHON"], options["MLFLOW_TRACKING_URI"]
+
+    evil = ("csv", "json=/evil", "http://evil")
+    assert found() == (evil if "/" in named else ("csv", "", ""))
+    assert ("trackers trust ." in caplog.text) == (
+        "/" not in named and "_KCONFIG" not in variable and variable != "KCONFIG"
+    )
+    trusted.trust(here)
+    assert found() == evil
+    if "/" not in named:
+        trusted.distrust(here)
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+        with contextlib.suppress(ConfigError):
+            assert found()[1:] == ("", "")
 
 
 def test_own_tree_with_a_mistake(theirs: Path) -> None:

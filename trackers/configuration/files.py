@@ -159,10 +159,11 @@ def _meant_for_us(unknown: list[tuple[str, str]], contents: Contents, tree: Tree
     return meant
 
 
-def untrusted(path: Path, cwd: Path) -> Path | None:
-    """The directory whose file this is, where the user doesn't trust it; None for any other file."""
+def untrusted(path: Path, cwd: Path, word: str = "") -> Path | None:
+    """The directory whose file this is, where the user neither trusts it nor named the file by a path; None for any
+    other file. word: what the user called the file."""
     ours = path.resolve().parent == _brought().resolve()  # also by a link to one of those that we bring
-    return None if ours or not path.is_relative_to(cwd) or trusted.is_trusted(cwd) else cwd
+    return None if ours or not path.is_relative_to(cwd) or trusted.is_named(word, cwd) else cwd
 
 
 def _lines(path: Path, label: str, root: Path | None) -> list[str]:

@@ -140,7 +140,7 @@ class Workspace:
         """
         path, label = files.find_defconfig(name, self.cwd)
         self._check_writable()
-        root = None if label == name else files.untrusted(path, self.cwd)
+        root = files.untrusted(path, self.cwd, name)
         contents = files.read(path, label, self.tree, explicit=True, root=root)
         self.tree.assign(contents.assignments)
         self._remarks = contents.remarks
@@ -259,7 +259,7 @@ class Workspace:
         return f"Loaded {filename}"
 
     def _root(self) -> Path | None:
-        return None if self.environ.get("KCONFIG_CONFIG") else files.untrusted(self.path, self.cwd)
+        return files.untrusted(self.path, self.cwd, self.environ.get("KCONFIG_CONFIG", ""))
 
     def _check_writable(self) -> None:
         if self.path.is_file():

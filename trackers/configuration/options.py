@@ -298,13 +298,13 @@ def file_assignments(tree: Tree, defconfig: str | None, environ: Mapping[str, st
     """
     if defconfig:
         path, label = files.find_defconfig(defconfig, cwd)
-        root = None if label == defconfig else files.untrusted(path, cwd)
+        root = files.untrusted(path, cwd, defconfig)
         return _harmless(_read(path, label, tree, explicit=True, root=root), tree, root)
     path = files.config_path(environ, cwd)
     if not path.is_file():  # ~/.config is a folder
         return []
     label = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
-    root = None if environ.get("KCONFIG_CONFIG") else files.untrusted(path, cwd)
+    root = files.untrusted(path, cwd, environ.get("KCONFIG_CONFIG", ""))
     return _harmless(_read(path, label, tree, explicit=False, root=root), tree, root)
 
 

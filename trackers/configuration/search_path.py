@@ -44,7 +44,7 @@ _NOTHING = os.devnull
 class Root(NamedTuple):
     """A tree's first file.
 
-    trusted: the user named it, by a variable, or trusts its directory; else it is data. refused: why the tree that was
+    trusted: the user named it, by a path, or trusts its directory; else it is data. refused: why the tree that was
     found is more than data, so that our own file stands in its place.
     """
 
@@ -61,22 +61,26 @@ def find_root(environ: Mapping[str, str], cwd: Path) -> Root:
     """
     named = environ.get("TRACKER_KCONFIG")
     if named:
-        root = cwd / named
-        if not root.is_file():
+        if not (cwd / named).is_file():
             raise ConfigError(f"TRACKER_KCONFIG={named}: no such file")
-        if not _look(root, environ, True).ours:
+        if (root := _root(named, environ, cwd)) is None:
             raise ConfigError(f"TRACKER_KCONFIG={named}: doesn't source trackers' options: source \"{KCONFIG}\"")
-        return Root(_same(root))
-    candidate = environ.get("KCONFIG")
-    if candidate and (cwd / candidate).is_file() and _look(cwd / candidate, environ, True).ours:
-        return Root(_same(cwd / candidate))
-    path = cwd / "Kconfig"
-    if not path.is_file() or _same(path) == KCONFIG:
+        return root
+    for candidate in filter(None, (environ.get("KCONFIG"), "Kconfig")):
+        if (cwd / candidate).is_file() and (root := _root(candidate, environ, cwd)) is not None:
+            return root
+    return Root(KCONFIG)
+
+
+def _root(word: str, environ: Mapping[str, str], cwd: Path) -> Root | None:
+    """The tree that a file begins, which is called so; None if it doesn't source ours."""
+    path = cwd / word
+    if _same(path) == KCONFIG:
         return Root(KCONFIG)
-    is_trusted = trusted.is_trusted(cwd)
+    is_trusted = trusted.is_named(word, cwd)
     door = _look(path, environ, is_trusted)
     if not door.ours:
-        return Root(KCONFIG)
+        return None
     if is_trusted:
         return Root(_same(path))
     return Root(KCONFIG, False, door.refused) if door.refused else Root(Path(os.path.abspath(path)), False)

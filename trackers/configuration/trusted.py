@@ -45,6 +45,12 @@ def is_trusted(directory: Path) -> bool:
     return bool(known) and directory.resolve() in known
 
 
+def is_named(word: str, directory: Path) -> bool:
+    """Whether a file that the user calls so counts fully in a directory: it is called by a path, ``./mine``, or the
+    directory is trusted. A bare name may have been exported once for all, and any directory may have such a file."""
+    return Path(word).name != word or is_trusted(directory)
+
+
 def trust(directory: Path) -> Path:
     """Trust a directory, by its real path, which is given back.
 
