@@ -12,10 +12,12 @@ import hashlib
 import inspect
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
+
+from trackers.formats import sqlite_address
 
 NAME_LENGTH = 250
 """mlflow/utils/validation.py MAX_ENTITY_KEY_LENGTH: metrics, params and tags."""
@@ -100,7 +102,9 @@ _AZURE = frozenset({"wasb", "wasbs", "abfs", "abfss"})
 _AZURE_HOST = re.compile(r"\.core\.(windows\.net|chinacloudapi\.cn|usgovcloudapi\.net|cloudapi\.de)", re.IGNORECASE)
 
 
-def refusal(tracking: str, artifacts: str, run_id: str, environ: Mapping[str, str] | None = None) -> str:
+def refusal(
+    tracking: str, artifacts: str, run_id: str, environ: Mapping[str, str] | None = None, here: Path | None = None
+) -> str:
     """Why the artifacts of a run aren't touched where its store says they are; "" if they are.
 
     On this machine's disk a store of a local database is ``…/<run id>/artifacts``, as MLflow makes it. A server names
@@ -109,13 +113,17 @@ def refusal(tracking: str, artifacts: str, run_id: str, environ: Mapping[str, st
 
     Args:
         tracking: the tracking URI. artifacts: the run's artifact URI. run_id: MLflow's id.
+        here: where training runs. Who made that directory may have made a database in it, which leads nowhere else.
     """
     environ = os.environ if environ is None else environ
     parts, own = urlsplit(artifacts), urlsplit(tracking)
     scheme = parts.scheme.lower()
-    if _is_named(artifacts, environ.get(NAMED, "")):
+    if _is_named(artifacts, map(str.strip, environ.get(NAMED, "").split(","))):
         return ""
     folder = local_store(artifacts)
+    strays = here is not None and _lies_in(here, tracking) and not _is_named(artifacts, [str(here)])
+    if strays and not is_served(tracking, artifacts):
+        return f"{artifacts:.120} isn't below {here}, as its database is{_advice(folder or artifacts)}"
     if folder is not None:
         if own.scheme.lower() in ("http", "https") or tracking.startswith("databricks"):
             server = own.hostname or tracking
@@ -135,6 +143,11 @@ def refusal(tracking: str, artifacts: str, run_id: str, environ: Mapping[str, st
     if scheme in _CLOUD:
         return ""
     return f"its store is at {artifacts:.120}, which nobody named here{_advice(artifacts)}"
+
+
+def _lies_in(here: Path, tracking: str) -> bool:
+    file = re.match(r"sqlite(?:\+\w+)?:///([^?]*)", tracking)
+    return file is not None and Path(here, os.path.normpath(sqlite_address.decoded(file[1]))).is_relative_to(here)
 
 
 def is_served(tracking: str, artifacts: str) -> bool:
@@ -176,8 +189,8 @@ def _is_runs(folder: Path, run_id: str) -> bool:
     return plain and folder.parts[-2:] == ending and Path(os.path.realpath(folder)).parts[-2:] == ending
 
 
-def _is_named(artifacts: str, named: str) -> bool:
-    for store in filter(None, (piece.strip() for piece in named.split(","))):
+def _is_named(artifacts: str, named: Iterable[str]) -> bool:
+    for store in filter(None, named):
         folder, root = local_store(artifacts), local_store(store)
         if folder is not None and root is not None:
             if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(root.expanduser())):

@@ -161,6 +161,53 @@ def test_artifact_store_that_nobody_named_is_refused(tracking: str, store: str, 
     assert allowed or "MLFLOW_ARTIFACT_ROOT" in reason
 
 
+@pytest.mark.parametrize(
+    ("tracking", "store", "named", "allowed"),
+    [
+        ("sqlite:////data/mlflow.db", f"/data/mlruns/1/{RUN}/artifacts", "", True),
+        ("sqlite:////data/mlflow.db", f"file:///data/mlruns/1/{RUN}/artifacts", "", True),
+        ("sqlite:////data/mlflow.db", f"/data/mlruns/1/{RUN}0/artifacts", "", False),
+        ("sqlite:////data/mlflow.db", f"/home/victim/{RUN}/artifacts", "", False),
+        ("sqlite:////data/mlflow.db", f"file:///home/victim/{RUN}/artifacts", "/home/victim", True),
+        ("sqlite:////data/mlflow.db", f"/data/../home/victim/{RUN}/artifacts", "", False),
+        ("sqlite:////data/mlflow.db", f"/database/{RUN}/artifacts", "", False),
+        ("sqlite:////data/mlflow.db", f"s3://attacker/{RUN}/artifacts", "", False),
+        ("sqlite:////data/mlflow.db", f"s3://mine/{RUN}/artifacts", "s3://mine", True),
+        ("sqlite:////data/mlflow.db", f"dbfs:/attacker/{RUN}/artifacts", "", False),
+        ("sqlite:////data/mlflow.db", f"abfss://c@a.dfs.core.windows.net/{RUN}/artifacts", "", False),
+        ("sqlite:////data/below/../x/mlflow.db", f"gs://attacker/{RUN}/artifacts", "", False),
+        ("sqlite+pysqlite:////data/mlflow.db?timeout=1", f"s3://attacker/{RUN}/artifacts", "", False),
+        ("sqlite:////data/../elsewhere/mlflow.db", f"s3://mine/{RUN}/artifacts", "", True),
+        ("sqlite:////elsewhere/mlflow.db", f"s3://mine/{RUN}/artifacts", "", True),
+        ("sqlite:////elsewhere/mlflow.db", f"/elsewhere/mlruns/1/{RUN}/artifacts", "", True),
+        ("postgresql://lab/mlflow", f"s3://mine/{RUN}/artifacts", "", True),
+        (SERVER, f"s3://mine/{RUN}/artifacts", "", True),
+    ],
+)
+def test_database_of_the_directory_leads_nowhere_else(tracking: str, store: str, named: str, allowed: bool) -> None:
+    """One below the directory that training runs in may have come with that: its artifacts stay there, too."""
+    reason = refusal(tracking, store, RUN, {"MLFLOW_ARTIFACT_ROOT": named}, here=Path("/data"))
+    assert (reason == "") is allowed
+    assert allowed or "MLFLOW_ARTIFACT_ROOT" in reason
+
+
+@pytest.mark.parametrize("way", ["a place elsewhere", "a link", "a bucket"])
+def test_planted_database_has_nothing_written_elsewhere(info: RunInfo, tmp_path: Path, way: str) -> None:
+    """A project in it whose artifacts lie elsewhere, or behind a link, gets the values and no files."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    places = {"a place elsewhere": str(victim), "a link": f"{info.cwd}/link", "a bucket": "s3://attacker/x"}
+    Path(info.cwd, "link").symlink_to(victim)
+    client(info).create_experiment("digits", artifact_location=places[way])
+    driver = Driver(MlflowTracker, info)
+    driver.open()
+    driver.write(stream([Metrics(step=1, time=T0, values={"loss": 1.0})]))
+    with pytest.raises(Rejected, match="as its database is; if that is your store: export MLFLOW_ARTIFACT_ROOT="):
+        driver.write(stream([Text(time=T0, values={"note": "x"})], first_seq=100))
+    assert history(info, "loss") == [(1, round(T0 * 1000), 1.0)]
+    assert list(victim.iterdir()) == []
+
+
 def test_database_sends_nobody_to_files_of_others(info: RunInfo, tmp_path: Path, caplog: Any) -> None:
     """A database that names another directory for a run has nothing read from there, and nothing written."""
     import sqlite3

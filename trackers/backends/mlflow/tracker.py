@@ -35,7 +35,7 @@ from trackers.backends.mlflow.client import (
 from trackers.backends.mlflow.groups import summarize
 from trackers.backends.mlflow.lineage import Lineage
 from trackers.backends.mlflow.model_registry import ModelRegistry
-from trackers.backends.mlflow.precheck import MlflowPrecheck, local_folder, show, tracking_uri, without_password
+from trackers.backends.mlflow.precheck import MlflowPrecheck, folder, local_folder, show, tracking_uri, without_password
 from trackers.backends.mlflow.store import connect, has_point, identity, preload, translated
 from trackers.backends.mlflow.traces import Traces
 from trackers.backends.shared.append_file import FileShrunk
@@ -181,7 +181,7 @@ class MlflowTracker(MlflowPrecheck):
                 for tag in ENDING_TAGS & run.data.tags.keys():
                     self._client.delete_tag(self._run_id, tag)
             reach(self._client, self._uri, run)
-            refused = refusal(self._uri, run.info.artifact_uri, self._run_id)
+            refused = refusal(self._uri, run.info.artifact_uri, self._run_id, here=folder(info))
             self._files = ArtifactStore(self._client, self._run_id, info, state, refused)
             self._requests = Requests(self._client, self._run_id, self._mapped, run.data.params)
             self._requests.comparison = self.comparison
