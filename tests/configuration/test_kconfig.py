@@ -7,14 +7,17 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import ROOT
-from trackers.configuration import files, trusted
+from trackers.configuration import files, menu, trusted
 from trackers.configuration.declaration import Assignment, Declaration
 from trackers.configuration.kconfig import Tree
 from trackers.configuration.menu import Workspace
@@ -856,6 +859,58 @@ def test_olddefconfig_updates_and_says_what_it_drops(tmp_path: Path) -> None:
     assert options["TRACKER"] == "wandb"
     assert options.source("TRACKIO_PORT").startswith(".config:")
     assert "ANCIENT" in (tmp_path / ".config.old").read_text("utf-8")
+
+
+def in_the_menu(save: Callable[[Any], object]) -> Callable[[Workspace], object]:
+    """What a key of the menu does."""
+
+    def press(workspace: Workspace) -> None:
+        with mock.patch.object(menu, "_check_terminal"), mock.patch("menuconfig.menuconfig", save):
+            workspace.menuconfig()
+
+    return press
+
+
+WRITERS: dict[str, Callable[[Workspace], object]] = {
+    "olddefconfig": lambda workspace: workspace.olddefconfig(),
+    "defconfig": lambda workspace: workspace.defconfig("local"),
+    "allyesconfig": lambda workspace: workspace.allconfig(yes=True),
+    "save": in_the_menu(lambda kconf: kconf.write_config(".config")),
+    "save a minimal one": in_the_menu(lambda kconf: kconf.write_min_config("defconfig")),
+}
+
+
+@pytest.mark.parametrize("trusts", [False, True])
+@pytest.mark.parametrize("command", WRITERS)
+def test_file_that_is_replaced_is_not_kept_through_a_link(command: str, trusts: bool, tmp_path: Path) -> None:
+    """A link named .config.old gives way to the file itself, and what it pointed to stays."""
+    victim, here = write(tmp_path, "mine\n", "victim"), tmp_path / "here"
+    write(here, 'CONFIG_TRACKER="json"\ntouch it\n')
+    (here / ".config.old").symlink_to(victim)
+    if trusts:
+        trusted.trust(here)
+    WRITERS[command](Workspace({}, here))
+    assert victim.read_text() == "mine\n"
+    if command != "save a minimal one":
+        assert (here / ".config.old").read_text() == 'CONFIG_TRACKER="json"\ntouch it\n'
+        assert not (here / ".config.old").is_symlink()
+
+
+@pytest.mark.parametrize("target", ["victim", "new", "nowhere/new", "fifo"])
+@pytest.mark.parametrize("command", WRITERS)
+def test_configuration_is_not_written_through_a_link(command: str, target: str, tmp_path: Path) -> None:
+    """Whether or not what it points to is there, the link and its target stay, and the message says why."""
+    here, outside, names = tmp_path / "here", tmp_path / "outside", (".config", "defconfig")
+    write(outside, "mine\n", "victim")
+    os.mkfifo(outside / "fifo")
+    here.mkdir()
+    for name in names[command == "save a minimal one" :]:
+        (here / name).symlink_to(outside / target)
+    with pytest.raises((ConfigError, OSError), match="is a link"):
+        WRITERS[command](Workspace({}, here))
+    assert sorted(path.name for path in outside.iterdir()) == ["fifo", "victim"]
+    assert (outside / "victim").read_text() == "mine\n"
+    assert (here / "defconfig").is_symlink()
 
 
 def test_all_yes_and_all_no(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import difflib
 import errno
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -21,7 +20,7 @@ from trackers.configuration.options import VARIABLES, Options, environment_assig
 from trackers.configuration.search_path import KCONFIG, find_root
 from trackers.configuration.trusted import HOW
 from trackers.errors import ConfigError, UsageError
-from trackers.support import atomic_write
+from trackers.support import atomic_write, confined
 
 _SECRET = re.compile(r"([?&](?:write_token|access_token|token|api_key|password)=)[^&#]+|(?<=://)([^/@:]*):[^/@]+@")
 _BETWEEN_SIGNS = re.compile(r"(?<=[{}<>;])_(?=[{}<>&])")
@@ -213,9 +212,12 @@ class Workspace:
                 f"menuconfig needs Python's curses module (on Windows: windows-curses): {error}"
             ) from None
         self.load()
-        self.tree.kconf.load_config = self._load_for_menu
+        kconf = self.tree.kconf
+        kconf.load_config = self._load_for_menu
+        kconf.write_config = partial(self._save_for_menu, partial(kconf.write_config, save_old=False), True)
+        kconf.write_min_config = partial(self._save_for_menu, kconf.write_min_config, False)
         try:
-            menuconfig.menuconfig(self.tree.kconf)
+            menuconfig.menuconfig(kconf)
         except curses.error as error:
             raise ConfigError(
                 f"menuconfig can't draw on this terminal (TERM={self.environ.get('TERM', '')}): {error}"
@@ -228,17 +230,19 @@ class Workspace:
         for name in self.tree.declarations:
             if any(char in str(self.tree.value(name)) for char in "\r\n"):
                 raise ConfigError(f"{name} holds a line break, which a configuration file can't: leave it out there")
-        return self._save(partial(self.tree.kconf.write_config, save_old=False), self.path, keep=True)
+        return self._save(partial(self.tree.kconf.write_config, save_old=False), self.path, self._root(), keep=True)
 
-    def _save(self, write: Callable[[str], str], path: Path, *, keep: bool = False) -> str:
-        """Write a file whole. keep: what it replaces stays beside it, as ``.old``."""
-        before = path.read_bytes() if path.is_file() else None
+    def _save(self, write: Callable[[str], str], path: Path, root: Path | None = None, *, keep: bool = False) -> str:
+        """Write a file whole. root: a directory whose files are data: no link is followed to it. keep: what it replaces
+        stays beside it, as ``.old``, in place of a link of that name."""
         try:
-            with atomic_write.replacing_file(path) as new:
+            confines = root is not None and os.path.lexists(path)
+            before = confined.read(path, root=root) if confines else path.read_bytes() if path.is_file() else None
+            with atomic_write.replacing_file(path, follow=root is None) as new:
                 message = write(str(new)).replace(str(new), str(path))
                 same = path != new and before == new.read_bytes()
                 if keep and before is not None and not same:
-                    shutil.copyfile(path, path.with_name(f"{path.name}.old"))
+                    confined.write_whole(path.with_name(f"{path.name}.old"), before, root=path.parent)
         except OSError as error:
             raise ConfigError(f"{path} can't be written: {error.strerror or error}") from None
         except UnicodeEncodeError as error:
@@ -257,6 +261,14 @@ class Workspace:
         except ConfigError as error:
             raise OSError(errno.EINVAL, str(error)) from None
         return f"Loaded {filename}"
+
+    def _save_for_menu(self, write: Callable[[str], str], keep: bool, filename: str) -> str:
+        path = Path(os.path.abspath(self.cwd / filename))
+        root = self._root() if path == self.path else files.untrusted(path, self.cwd)
+        try:
+            return self._save(write, path, root, keep=keep)
+        except ConfigError as error:
+            raise OSError(errno.EINVAL, str(error), filename) from None
 
     def _root(self) -> Path | None:
         return files.untrusted(self.path, self.cwd, self.environ.get("KCONFIG_CONFIG", ""))

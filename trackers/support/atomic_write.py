@@ -12,6 +12,7 @@ One rule for every output (docs/plots.md):
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
 import re
@@ -105,17 +106,22 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def replacing_file(path: Path) -> Iterator[Path]:
+def replacing_file(path: Path, *, follow: bool = True) -> Iterator[Path]:
     """Open a new file to write to, which replaces the one at the path when the block ends without an error.
+
+    Args:
+        follow: a link, and what is no file; else they are refused.
 
     Raises:
         OSError: it can't be written; what was there is as it was.
     """
-    path = Path(os.path.realpath(path))
+    path = Path(os.path.realpath(path)) if follow else path
     mode = None
     with contextlib.suppress(FileNotFoundError):
-        status = path.stat()
+        status = os.stat(path, follow_symlinks=follow)
         if not stat.S_ISREG(status.st_mode):
+            if not follow:
+                raise OSError(errno.ELOOP, "is no regular file", str(path))
             yield path
             return
         mode = stat.S_IMODE(status.st_mode)
