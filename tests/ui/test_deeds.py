@@ -215,6 +215,21 @@ def test_views_are_kept_in_the_projects_directory() -> None:
         assert f"{deeds.MOST_VIEWS} views are saved" in last[1]["error"]  # "all" is one of them
 
 
+@pytest.mark.parametrize("project", ["p", ""])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_view_is_not_kept_through_a_link(project: str, is_there: bool, tmp_path: Path) -> None:
+    """A link that somebody else left in the directory gives way to the file; what it points to stays, or isn't made."""
+    victim, views = tmp_path / "victim.json", Path("runs", project, "views.json")
+    if is_there:
+        victim.write_text("mine")
+    views.symlink_to(victim)
+    with site(runs=2) as found:
+        assert post(found, "view", {"view": "v", "address": "x", "project": project})[0] == 200
+        assert found.ask("views", project=project) == {"views": {"v": "x"}}
+    assert not views.is_symlink()
+    assert (victim.read_text() if victim.exists() else "") == ("mine" if is_there else "")
+
+
 @pytest.mark.slow
 @needs_browser
 def test_page_edits_deletes_and_keeps_views(tmp_path: Path) -> None:

@@ -160,9 +160,7 @@ def register(folder: Path, run: RunDirectory, attempt: int, time: float) -> None
     """
     mode = stat.S_IMODE(run.path.stat().st_mode)
     confined.make_own(folder, mode)
-    if stat.S_IMODE(folder.stat().st_mode) != mode:  # of a rank that came first, and didn't know
-        with contextlib.suppress(PermissionError):
-            folder.chmod(mode)
+    confined.set_mode(folder, mode)  # of a rank that came first, and didn't know
     line = msgspec.json.encode(Registration(os.path.relpath(run.path, folder), attempt, time)) + b"\n"
     fd = confined.open_fd(folder / "runs.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:

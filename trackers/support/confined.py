@@ -222,10 +222,7 @@ def replace(source: Path, target: Path, *, root: Path | None = None) -> None:
         OSError: see :func:`open_fd`.
     """
     with _parent(source, root) as (before, old), _parent(target, root) as (after, new):
-        if _HAS_DIR_FD:
-            os.replace(old, new, src_dir_fd=before, dst_dir_fd=after)
-        else:
-            os.replace(source, target)
+        os.replace(old, new, src_dir_fd=before, dst_dir_fd=after)
 
 
 def move(source: Path, target: Path, *, root: Path | None = None) -> None:
@@ -235,10 +232,7 @@ def move(source: Path, target: Path, *, root: Path | None = None) -> None:
         OSError: see :func:`open_fd`.
     """
     with _parent(target, root) as (folder, name):
-        if _HAS_DIR_FD:
-            os.replace(source, name, dst_dir_fd=folder)
-        else:
-            os.replace(source, target)
+        os.replace(source, name, dst_dir_fd=folder)
 
 
 def link(path: Path, target: str, *, root: Path | None = None) -> None:
@@ -251,10 +245,7 @@ def link(path: Path, target: str, *, root: Path | None = None) -> None:
         OSError: see :func:`open_fd`.
     """
     with _parent(path, root) as (folder, name):
-        if _HAS_DIR_FD:
-            os.symlink(target, name, target_is_directory=True, dir_fd=folder)
-        else:
-            os.symlink(target, path, target_is_directory=True)
+        os.symlink(target, name, target_is_directory=True, dir_fd=folder)
 
 
 def remove(path: Path, *, root: Path | None = None) -> None:
@@ -264,10 +255,7 @@ def remove(path: Path, *, root: Path | None = None) -> None:
         OSError: see :func:`open_fd`.
     """
     with _parent(path, root) as (folder, name):
-        if _HAS_DIR_FD:
-            os.unlink(name, dir_fd=folder)
-        else:
-            os.unlink(path)
+        os.unlink(name, dir_fd=folder)
 
 
 def make_folder(path: Path, *, root: Path | None = None) -> None:
@@ -281,11 +269,8 @@ def make_folder(path: Path, *, root: Path | None = None) -> None:
         part = Path(base, *Path(relative).parts[:number])
         with _parent(part, base) as (folder, name):
             with contextlib.suppress(FileExistsError):
-                if _HAS_DIR_FD:
-                    os.mkdir(name, _bits(folder), dir_fd=folder)
-                else:
-                    os.mkdir(part)
-            status = os.stat(name, dir_fd=folder, follow_symlinks=False) if _HAS_DIR_FD else os.lstat(part)
+                os.mkdir(name, _bits(folder), dir_fd=folder)
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if not stat.S_ISDIR(status.st_mode):
                 raise _refused(part, "is a link" if stat.S_ISLNK(status.st_mode) else "is no directory")
 
@@ -303,13 +288,29 @@ def make_private(path: Path, mode: int = 0o700) -> None:
 
 def make_own(path: Path, mode: int = 0o700) -> None:
     """Make a directory that is its owner's alone (or ``mode``'s), and those above it as the umask says; an existing
-    one is fine.
+    one is fine, but for a link in the place of a launch's folder, or of the one around that.
 
     Raises:
         OSError: it can't be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.mkdir(mode, exist_ok=True)
+    if path.parent.name != LAUNCHES:
+        path.mkdir(mode, exist_ok=True)
+        return
+    with _parent(path, path.parents[1]) as (folder, name), contextlib.suppress(FileExistsError):
+        os.mkdir(name, mode, dir_fd=folder)
+    set_mode(path, None)
+
+
+def set_mode(path: Path, mode: int | None) -> None:
+    """Give a directory other permissions (None: the same), if it is ours; a link in a launch's place isn't followed.
+
+    Raises:
+        OSError: it can't be opened.
+    """
+    with _directory(path) as fd, contextlib.suppress(PermissionError):
+        if mode is not None and fd >= 0 and stat.S_IMODE(os.fstat(fd).st_mode) != mode:
+            os.fchmod(fd, mode)
 
 
 def write_whole(
@@ -346,7 +347,11 @@ def _directory(base: Path) -> Iterator[int]:
     if not _HAS_DIR_FD:
         yield -1
         return
-    fd = os.open(base, _DIRECTORY)
+    if base.parent.name == LAUNCHES:  # others can guess its name, and may have put a link there
+        with _directory(base.parents[1]) as top:
+            fd = _open_at(top, base.parents[1], os.path.join(LAUNCHES, base.name), _DIRECTORY, 0)
+    else:
+        fd = os.open(base, _DIRECTORY)
     try:
         yield fd
     finally:
@@ -354,19 +359,16 @@ def _directory(base: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _parent(path: Path, root: Path | None) -> Iterator[tuple[int, str]]:
-    """A descriptor of the directory that a file lies in, and the file's name in it."""
+def _parent(path: Path, root: Path | None) -> Iterator[tuple[int | None, str]]:
+    """A descriptor of the directory that a file lies in, and the file's name in it; None and its path on Windows."""
     base, relative = split(path, root)
     folder, name = os.path.split(relative)
     with _directory(base) as top:
-        if not folder:
-            yield top, name
-            return
-        fd = _open_at(top, base, folder, _DIRECTORY, 0)
+        fd = _open_at(top, base, folder, _DIRECTORY, 0) if folder else top
         try:
-            yield fd, name
+            yield (fd, name) if _HAS_DIR_FD else (None, str(path))
         finally:
-            if fd >= 0:
+            if fd != top:
                 os.close(fd)
 
 
@@ -405,9 +407,9 @@ def _name_link(folder: int, part: str, above: Path) -> None:
             raise _refused(above / part, "is a link")
 
 
-def _bits(folder: int) -> int:
+def _bits(folder: int | None) -> int:
     """What a directory gives to whom; all where that isn't known."""
-    return os.fstat(folder).st_mode & 0o777 if folder >= 0 else 0o777
+    return os.fstat(folder).st_mode & 0o777 if folder is not None and folder >= 0 else 0o777
 
 
 def _check(fd: int, folder: int, flags: int, path: Path | str) -> None:
