@@ -364,6 +364,8 @@ SENTENCES = {
     "Directories below": "test_list_of_trusted_directories",
     "`trackers trust --list`": "test_list_of_trusted_directories",
     "The list counts only": "test_list_of_trusted_directories",
+    "A bare name": "test_file_of_the_directory_by_a_bare_name_is_data",
+    "A relative path in": "test_defconfig_by_name_and_path",
     "A file that you name": "test_defconfig_by_name_and_path",
     "`python -m trackers`": "test_program_takes_no_module_from_the_directory",
     "Secrets are masked": "test_texts_of_other_libraries_and_messages_have_no_keys "
