@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -17,6 +19,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader
 from trackers.ranks import launch
 from trackers.records import Finish, Start, encode
+from trackers.support import confined
 from trackers.training.disabled import NullRun
 from trackers.training.rank_run import RankRun
 
@@ -174,6 +177,73 @@ def test_rank_that_logs_plain_values_leaves_nothing(monkeypatch: pytest.MonkeyPa
     kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
     assert kinds == ["start", "columns", "row", "finish"]
     assert '"t/loss"' in path.read_text()
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+@pytest.mark.parametrize("place", ["{}", "{}/NAME", "{} to nothing", "{}/NAME to nothing"])
+@pytest.mark.processes
+def test_link_in_the_place_of_a_launchs_folder_is_not_followed(
+    place: str, rank: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its name can be guessed: nobody who may write beside the projects gets anything written elsewhere."""
+    victim = tmp_path / "victim"
+    victim.mkdir(mode=0o700)
+    (victim / "runs.jsonl").write_text("mine\n")
+    for name, value in {
+        **MASTER,
+        "RANK": rank,
+        "WORLD_SIZE": "2",
+        "TRACKER_RELAY": "n",
+        "TRACKER_SHARE": "umask",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(launch, "_count", itertools.count())
+    found = launch.find("x")
+    assert found is not None
+    monkeypatch.setattr(launch, "_count", itertools.count())
+    target = victim / "new" if "nothing" in place else victim
+    link = Path("runs", place.split()[0].format(launch.FOLDER).replace("NAME", found.name))
+    link.parent.mkdir(parents=True)
+    link.symlink_to(target)
+    with contextlib.ExitStack() as stack:
+        if rank == "0":
+            stack.enter_context(pytest.raises(UsageError, match=r"can't be written \((is a link|File exists|No such)"))
+        with trackers.init("json", id="x", project="p") as run:
+            run.log({"loss": Mean(1.0)}, step=0)
+    assert [path.name for path in victim.iterdir()] == ["runs.jsonl"]
+    assert (victim / "runs.jsonl").read_text() == "mine\n"
+    assert victim.stat().st_mode & 0o777 == 0o700
+    assert link.is_symlink()
+    assert ("values across ranks can't be kept in" in capfd.readouterr().err) == (rank == "1")
+
+
+@pytest.mark.parametrize("swapped", [".ranks", ".ranks/x"])
+def test_folder_of_a_launch_that_becomes_a_link_is_not_used(swapped: str, tmp_path: Path) -> None:
+    """Whatever is opened in a launch's folder is opened from the directory around it, each time."""
+    victim, folder = tmp_path / "victim", tmp_path / "runs/.ranks/x"
+    confined.make_own(folder)
+    (folder / "nccl").mkdir()
+    (folder / "nccl/rank-0.log").write_text("ours")
+    folder.parent.rename(victim) if swapped == ".ranks" else folder.rename(victim)
+    (tmp_path / "runs" / swapped).symlink_to(victim)
+    victim.chmod(0o700)
+    run = RunDirectory(tmp_path / "runs/p/one")
+    run.make("umask")
+    before = sorted(victim.rglob("*"))
+    for use in (
+        lambda: confined.make_own(folder),
+        lambda: confined.make_folder(folder / "console"),
+        lambda: confined.set_mode(folder, 0o777),
+        lambda: confined.read(folder / "nccl/rank-0.log"),
+        lambda: confined.touch(folder / "new"),
+        lambda: confined.write_whole(folder / "listen.json", b""),
+        lambda: confined.remove(folder / "nccl/rank-0.log"),
+        lambda: launch.register(folder, run, 1, 1.0),
+    ):
+        with pytest.raises(OSError, match="is a link"):
+            use()
+    assert sorted(victim.rglob("*")) == before
+    assert victim.stat().st_mode & 0o777 == 0o700
 
 
 def test_folder_that_served_several_launches_keeps_them_apart(tmp_path: Path) -> None:
