@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 
 from trackers.errors import reason
 from trackers.records import INTERRUPTED
+from trackers.support import threads
 from trackers.values.coerce import short_repr
 
 LARGEST_CODE = 2**32 - 1
@@ -249,11 +250,9 @@ def given_code(code: Any, say: Callable[[str], object]) -> int | None:
 
 def _main_frame() -> FrameType | None:
     """The outermost frame of the main thread, where that is the program's: as it ends, so does the program."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    if frame is None:
-        return None
-    frame = _outermost(frame)
-    return frame if frame.f_globals.get("__name__") in ("__main__", "runpy") else None
+    frame = threads.frames().get(threading.main_thread().ident or 0)
+    frame = None if frame is None else _outermost(frame)
+    return frame if frame is not None and frame.f_globals.get("__name__") in ("__main__", "runpy") else None
 
 
 def _outermost(frame: FrameType) -> FrameType:

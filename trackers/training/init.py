@@ -19,6 +19,7 @@ from trackers.journal.messages import Message, show
 from trackers.object_storage.addresses import store_of
 from trackers.ranks.transport import RankTransport
 from trackers.records import MAX_STEP
+from trackers.support import threads
 from trackers.support.interruption import pass_on
 from trackers.support.logging_setup import apply as apply_logging
 from trackers.support.redaction import mask
@@ -60,7 +61,7 @@ def previous() -> Run | NullRun | None:
     own = _current.get(threading.get_ident())
     if own is not None or not _current:
         return own
-    alive = sys._current_frames()
+    alive = threads.frames()
     return next((run for thread, run in reversed(list(_current.items())) if thread not in alive), None)
 
 
