@@ -13,7 +13,6 @@ from trackers.editing.edits import Attributes, as_tags
 from trackers.errors import UNDECODABLE, NotFound, TrackersError, UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.support import confined
-from trackers.support.atomic_write import write_text
 from trackers.ui.catalogue import Catalogue
 
 VIEWS = "views.json"
@@ -154,7 +153,8 @@ def _save_view(catalogue: Catalogue, deed: Deed) -> Any:
         found[name] = address
     if len(found) > MOST_VIEWS:
         raise UsageError(f"{MOST_VIEWS} views are saved: delete one")
-    write_text(_views_file(catalogue, deed.project), msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
+    path = _views_file(catalogue, deed.project)
+    confined.write_whole(path, msgspec.json.format(msgspec.json.encode(found)) + b"\n", root=path.parent)
     return {"views": found}
 
 
