@@ -1,4 +1,4 @@
-"""The threads' frames, while garbage waits to be collected: up to Python 3.11 the interpreter's own call then never ends."""
+"""The threads' frames, while garbage waits: up to Python 3.11 the interpreter's own call may never end."""
 
 from __future__ import annotations
 
