@@ -359,6 +359,7 @@ SENTENCES = {
     "A link, and what is no": "test_config_that_is_no_plain_file_of_some_size_is_refused",
     "A `Kconfig` that sources": "test_tree_of_the_directory_reaches_nothing",
     "If it does more": "test_own_tree_is_data_until_it_is_named",
+    "Defaults or conditions in": "test_chain_of_thousands_is_one_clear_error",
     "`trackers trust .` lets": "test_list_of_trusted_directories "
     "test_commands_evaluate_the_tree_of_a_trusted_directory",
     "Directories below": "test_list_of_trusted_directories",

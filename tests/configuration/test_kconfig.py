@@ -984,3 +984,12 @@ def test_message_of_a_long_line_is_short(begin: str, letter: str, tmp_path: Path
         resolve(cwd=tmp_path, defconfig="mine")
     assert len(str(refused.value)) < 1000
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("link", ['config X{0}\n string "x"\n default X{1}', "config X{0}\n bool\n default y if X{1}"])
+def test_chain_of_thousands_is_one_clear_error(link: str, tmp_path: Path) -> None:
+    """Its end is never reached: Python's own bound is."""
+    chain = "\n".join(link.format(number, number + 1) for number in range(6000))
+    (tmp_path / "Kconfig").write_text(f'source "$(TRACKERS_KCONFIG)"\n{chain}\nconfig TRACKER_GROUP\n default X0\n')
+    with pytest.raises(ConfigError, match="refer to one another in too long a chain"):
+        resolve(environ={}, cwd=tmp_path)

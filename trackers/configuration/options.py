@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import logging
 import os
@@ -268,7 +269,7 @@ def resolve(
     root = find_root(environ, cwd)
     if root.refused:
         _warn(str(cwd / "Kconfig"), f"Kconfig {root.refused}, so it doesn't count here; {trusted.HOW}")
-    with Tree(root.path, trusted=root.trusted or root.path == KCONFIG, environ=environ) as tree:
+    with _shallow(root.path), Tree(root.path, trusted=root.trusted or root.path == KCONFIG, environ=environ) as tree:
         named = defconfig or environ.get("TRACKER_DEFCONFIG") or environ.get("KCONFIG_CONFIG")
         sources = {}
         if project_file or named:
@@ -288,6 +289,14 @@ def resolve(
         given = _of_chosen_plugins(tree, str(values["TRACKER"]))
         sources |= {name: assignment.source for name, assignment in given.items()} | dict.fromkeys(others, ARGUMENT)
         return Options({**values, **{name: assignment.value for name, assignment in given.items()}, **others}, sources)
+
+
+@contextlib.contextmanager
+def _shallow(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except RecursionError:
+        raise ConfigError(f"{path}: its defaults or conditions refer to one another in too long a chain") from None
 
 
 def file_assignments(tree: Tree, defconfig: str | None, environ: Mapping[str, str], cwd: Path) -> list[Assignment]:
