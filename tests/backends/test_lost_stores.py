@@ -64,6 +64,7 @@ def a_run(home: Path, out: Path, run_id: str) -> RunDirectory:
     """A finished run of forty steps with samples, texts, a result, a checkpoint and an alert."""
     run = RunDirectory(home)
     run.make()
+    out.mkdir(exist_ok=True)  # where training runs is there: what trackers make by default lies below it
     options = {
         f"{name}_DIR": str(out / name.lower())
         for name in ("JSON", "CSV", "TENSORBOARD", "SESSION", "BENCHMARK", "PROGRESS")
