@@ -220,7 +220,7 @@ def read_mlflow(
     stored.texts = _mlflow_texts(client, run)
     stored.name, stored.status = run.info.run_name, run.info.status
     tags = run.data.tags
-    stored.tags = tags["tags"].split(",") if tags.get("tags") else []
+    stored.tags = json.loads(tags.get("trackers.tags", "[]"))
     stored.group = tags.get("group")
     return stored
 

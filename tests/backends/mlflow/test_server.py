@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,21 @@ def test_run_arrives_whole_over_http(info: RunInfo, server: servers.Server) -> N
     folders = client(info).list_artifacts(run.info.run_id, "artifacts/model")
     files = client(info).list_artifacts(run.info.run_id, folders[0].path)
     assert [f"{folders[0].path}/artifact.json", f"{folders[0].path}/model.bin"] == sorted(f.path for f in files)
+
+
+@pytest.mark.slow
+def test_registered_version_is_named_once_by_its_logged_model(info: RunInfo) -> None:
+    """A server takes the version and its name at the model; a record that comes again changes nothing."""
+    info.path("model.bin").write_bytes(b"weights")
+    info.options["MLFLOW_REGISTER_MODELS"] = True
+    files = [ArtifactFile(path="model.bin", file="model.bin")]
+    for _ in range(2):
+        driver = Driver(MlflowTracker, info)
+        driver.deliver(stream([ArtifactRecord(time=T0, name=info.id, type="model", files=files, version=0)]))
+    experiment = client(info).get_run(driver.state["native_id"]).info.experiment_id
+    (model,) = client(info).search_logged_models([experiment])
+    (named,) = json.loads(model.tags["mlflow.modelVersions"])
+    assert named == {"name": info.id, "version": "1"}
 
 
 @pytest.mark.slow

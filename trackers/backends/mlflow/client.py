@@ -414,7 +414,6 @@ def _alive(run: Any) -> Any:
 def _tags(info: RunInfo) -> dict[str, str]:
     tags = {**given_tags(info.option("MLFLOW_TAGS")), RUN_TAG: info.id, "trackers.status": "running", **_source(info)}
     if info.tags:
-        tags["tags"] = ",".join(info.tags)
         tags["trackers.tags"] = json.dumps(info.tags)
     if info.group:
         tags["group"] = info.group

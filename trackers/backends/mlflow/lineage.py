@@ -11,10 +11,11 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from trackers.backends.mlflow.artifacts import ArtifactStore
+from trackers.backends.mlflow.model_registry import ModelRegistry
 from trackers.errors import DeliveryError, Unavailable
 from trackers.records import SUMMARY_PREFIX, ArtifactRecord, flatten, name_floats
 from trackers.support.failpoints import failpoint
@@ -55,10 +56,13 @@ class Lineage:
 
     Args:
         client: an ``MlflowClient``. run: MLflow's, as it was when it was opened. project: of its artifacts' versions.
+        registry: where versions of its models are registered, too.
     """
 
-    def __init__(self, client: Any, run: Any, files: ArtifactStore, project: str) -> None:
-        self._client, self._files, self._project = client, files, project
+    def __init__(
+        self, client: Any, run: Any, files: ArtifactStore, project: str, registry: ModelRegistry | None
+    ) -> None:
+        self._client, self._files, self._project, self._registry = client, files, project, registry
         self._run_id, self._experiment = run.info.run_id, run.info.experiment_id
         self._source = {name: run.data.tags[name] for name in SOURCE_TAGS if name in run.data.tags}
         self._newest: dict[str, Newest] = {}
@@ -119,16 +123,19 @@ class Lineage:
         if datasets:
             self._try("dataset inputs", lambda: self._client.log_inputs(self._run_id, datasets))
         for record, folder, newest in models:
-            self._try("logged models", lambda r=record, f=folder, n=newest: self._log_model(r, f, n))
+            model_id = self._try("logged models", lambda r=record, f=folder, n=newest: self._log_model(r, f, n))
+            if self._registry is not None and record.versioned:
+                self._registry.register(record, folder, model_id)
 
-    def _try(self, what: str, call: Any) -> None:
+    def _try(self, what: str, call: Callable[[], Any]) -> str:
+        """Returns a logged model's id; "" for all else, and where the store has none."""
         from trackers.backends.mlflow.store import translated
 
         if what in self._without:
-            return
+            return ""
         try:
             with translated("MLflow"):
-                call()
+                return call() or ""
         except (AttributeError, NotImplementedError):
             self._lack(what, "this release of MLflow has none")
         except Unavailable as error:
@@ -137,12 +144,13 @@ class Lineage:
             self._lack(what, str(error))
         except DeliveryError as error:
             self._lack(what, str(error))
+        return ""
 
     def _lack(self, what: str, why: str) -> None:
         self._without.add(what)
         _logger.warning("MLflow shows no %s of this run (%s): the files are in the run", what, why)
 
-    def _log_model(self, record: ArtifactRecord, folder: str, newest: dict[str, Newest]) -> None:
+    def _log_model(self, record: ArtifactRecord, folder: str, newest: dict[str, Newest]) -> str:
         from mlflow.entities import LoggedModelOutput, Metric
 
         model_id, is_new = self._find_or_create(record, folder)
@@ -163,6 +171,7 @@ class Lineage:
                 self._client.log_outputs(self._run_id, [LoggedModelOutput(model_id, at)])
             failpoint("mlflow.model.before")
             self._client.finalize_logged_model(model_id, "READY")
+        return model_id
 
     def _before(self, key: str, until: int) -> Newest | None:
         """The newest value of a metric up to a time, where the run had later ones already when it was opened."""

@@ -6,6 +6,7 @@ its aliases move. A store without a registry, or one that refuses, costs a line:
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from typing import Any
@@ -16,6 +17,8 @@ from trackers.tracker import RunInfo
 
 TAG = "trackers.artifact"
 """Tag of a model's version: ``project/name:v3``, or the record's id where it has no number."""
+VERSIONS_TAG = "mlflow.modelVersions"
+"""mlflow/utils/mlflow_tags.py MLFLOW_MODEL_VERSIONS: by which a logged model's page shows its versions."""
 
 _NOT_IN_NAMES = re.compile(r"[/:'\"`\\\x00-\x1f]")
 """mlflow/utils/validation.py: no "/" and ":"; and nothing that a filter would have to quote."""
@@ -39,8 +42,11 @@ class ModelRegistry:
         self._project = info.project
         self._said = False
 
-    def register(self, record: ArtifactRecord, folder: str) -> None:
+    def register(self, record: ArtifactRecord, folder: str, model_id: str = "") -> None:
         """Make a version of an artifact whose files lie in a folder of the run's artifacts, and move its aliases.
+
+        Args:
+            model_id: of the logged model that the version is of, where the store has those.
 
         Raises:
             Unavailable: the store doesn't answer; it is tried again.
@@ -49,7 +55,7 @@ class ModelRegistry:
 
         try:
             with translated("the model registry"):
-                self._register(record, folder)
+                self._register(record, folder, model_id)
         except Unavailable:
             raise
         except DeliveryError as error:
@@ -57,7 +63,7 @@ class ModelRegistry:
                 self._said = True
                 _logger.warning("the model registry didn't take %r (%s): the files are in the run", record.name, error)
 
-    def _register(self, record: ArtifactRecord, folder: str) -> None:
+    def _register(self, record: ArtifactRecord, folder: str, model_id: str) -> None:
         name = model_name(record.name)
         number = record.version
         tag_value = f"{self._project}/{record.name}:v{number}" if number is not None else record.id
@@ -67,10 +73,16 @@ class ModelRegistry:
         version = next((entry.version for entry in registered if entry.tags.get(TAG) == tag_value), None)
         if version is None:
             source = f"runs:/{self._run_id}/{folder}"
+            # Without the logged model's id: stores don't keep it, and a server wants the files to be below the model.
             made = self._client.create_model_version(
                 name, source, self._run_id, tags={TAG: tag_value}, description=record.description
             )
             version = made.version
+        if model_id:
+            named = {"name": name, "version": str(version)}
+            versions = json.loads(self._client.get_logged_model(model_id).tags.get(VERSIONS_TAG, "[]"))
+            if named not in versions:
+                self._client.set_logged_model_tags(model_id, {VERSIONS_TAG: json.dumps([*versions, named])})
         for alias in record.aliases:
             if _ALIAS.fullmatch(alias) and not _RESERVED.fullmatch(alias):
                 self._client.set_registered_model_alias(name, alias, str(version))

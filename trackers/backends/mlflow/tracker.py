@@ -144,7 +144,6 @@ class MlflowTracker(MlflowPrecheck):
         self._uri = ""
         self._client: Any = None
         self._run_id = ""
-        self._registers = False
         self._samples: dict[str, str] = {}
         self._requests: Requests
         self._files: ArtifactStore
@@ -155,7 +154,6 @@ class MlflowTracker(MlflowPrecheck):
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         self._info, self._state, self._uri = info, state, tracking_uri(info)
-        self._registers = bool(info.option("MLFLOW_REGISTER_MODELS", False))
         self._console = ConsoleLog(info.path("mlflow", NAME), info.path(), state)
         self._client = connect(info)
         self._seen = identity(self._uri)
@@ -186,7 +184,9 @@ class MlflowTracker(MlflowPrecheck):
             self._requests = Requests(self._client, self._run_id, self._mapped, run.data.params)
             self._requests.comparison = self.comparison
             self._traces = Traces(self._client, run.info.experiment_id, self._run_id)
-            self._lineage = Lineage(self._client, run, self._files, self._info.project)
+            registers = info.option("MLFLOW_REGISTER_MODELS", False)
+            registry = ModelRegistry(self._client, self._run_id, info) if registers else None
+            self._lineage = Lineage(self._client, run, self._files, info.project, registry)
             self._labels = info.tags
         return Cursor(0) if lost else None
 
@@ -215,8 +215,6 @@ class MlflowTracker(MlflowPrecheck):
                         self._lineage.model(record, folder)
                     elif record.type == "dataset":
                         self._lineage.dataset(record, folder)
-                    if self._registers and record.type == "model" and record.versioned:
-                        ModelRegistry(self._client, self._run_id, self._info).register(record, folder)
                 elif isinstance(record, Start):
                     self._rewind(record)
                 elif isinstance(record, Console):
@@ -434,7 +432,6 @@ class MlflowTracker(MlflowPrecheck):
         if record.notes is not None:
             self._requests.tag("mlflow.note.content", record.notes[:TAG_LENGTH])
         if record.tags is not None:
-            self._requests.tag("tags", ",".join(record.tags)[:TAG_LENGTH])
             self._requests.tag("trackers.tags", json.dumps(record.tags)[:TAG_LENGTH])
             self._label(record.tags)
         if record.group is not None:
