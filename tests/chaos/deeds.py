@@ -29,7 +29,8 @@ SIGNALS = ("handlers", "children")
 PUT_BACK_S = 1.1
 """A logging process looks after its journal once a second."""
 FULL_S = 0.6
-FILES_S = 4
+MOST_LOOKS = 30
+"""Looks at media that wait, until all are written: one writes few of them where the machine is busy."""
 USER_FILES = 8
 FAR = 1_000_000
 """Step of values that are logged besides: where a tracker keeps a row a step, the script's calls have theirs alone."""
@@ -182,9 +183,11 @@ class Deeds:
         media.unlink()
         with contextlib.suppress(FileNotFoundError):
             media.with_name("media-away").rename(media)
-        for _ in range(FILES_S):  # what a slow machine writes at once is bounded: a kill would cost the rest
+        for _ in range(MOST_LOOKS):  # what waits in memory a kill would cost, as docs/guarantees.md says
             time.sleep(PUT_BACK_S)
             self._run.log({"side": 0.25}, step=FAR)
+            if not self._run._recorder._held:
+                break
         self._say("unshield")
 
     def _journal(self) -> Path:
