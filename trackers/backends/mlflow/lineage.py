@@ -7,6 +7,7 @@ record that comes again makes none. A store without logged models (files, MLflow
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -123,7 +124,7 @@ class Lineage:
         if datasets:
             self._try("dataset inputs", lambda: self._client.log_inputs(self._run_id, datasets))
         for record, folder, newest in models:
-            model_id = self._try("logged models", lambda r=record, f=folder, n=newest: self._log_model(r, f, n))
+            model_id = self._try("logged models", functools.partial(self._log_model, record, folder, newest))
             if self._registry is not None and record.versioned:
                 self._registry.register(record, folder, model_id)
 
