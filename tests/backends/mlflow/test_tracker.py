@@ -646,7 +646,7 @@ def test_registry_that_refuses_costs_a_line(
     deliver(info, model(), Metrics(time=T0, step=1, values={"loss": 0.5}))
     assert [value for _, _, value in history(info, "loss")] == [0.5]
     assert [path for path in artifacts(info) if path.endswith("model.pt")]
-    assert "the model registry didn't take 'net/small'" in caplog.text
+    assert "MLflow shows no registered version of 'net/small' of this run (" in caplog.text
 
 
 def test_environment_and_changed_attributes_arrive(info: RunInfo) -> None:

@@ -126,7 +126,8 @@ class Lineage:
         for record, folder, newest in models:
             model_id = self._try("logged models", functools.partial(self._log_model, record, folder, newest))
             if self._registry is not None and record.versioned:
-                self._registry.register(record, folder, model_id)
+                register = functools.partial(self._registry.register, record, folder, model_id)
+                self._try(f"registered version of {record.name!r}", register)
 
     def _try(self, what: str, call: Callable[[], Any]) -> str:
         """Returns a logged model's id; "" for all else, and where the store has none."""

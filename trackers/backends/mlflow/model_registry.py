@@ -7,11 +7,9 @@ its aliases move. A store without a registry, or one that refuses, costs a line:
 from __future__ import annotations
 
 import json
-import logging
 import re
 from typing import Any
 
-from trackers.errors import DeliveryError, Unavailable
 from trackers.records import ArtifactRecord
 from trackers.tracker import RunInfo
 
@@ -26,8 +24,6 @@ _ALIAS = re.compile(r"[\w-]{1,255}")
 """mlflow/utils/validation.py _REGISTERED_MODEL_ALIAS_NAME; "latest" and numbers are reserved."""
 _RESERVED = re.compile(r"latest|v\d+", re.IGNORECASE)
 
-_logger = logging.getLogger("trackers.mlflow")
-
 
 class ModelRegistry:
     """The models of one run.
@@ -40,30 +36,13 @@ class ModelRegistry:
         self._client = client
         self._run_id = run_id
         self._project = info.project
-        self._said = False
 
-    def register(self, record: ArtifactRecord, folder: str, model_id: str = "") -> None:
+    def register(self, record: ArtifactRecord, folder: str, model_id: str) -> None:
         """Make a version of an artifact whose files lie in a folder of the run's artifacts, and move its aliases.
 
         Args:
-            model_id: of the logged model that the version is of, where the store has those.
-
-        Raises:
-            Unavailable: the store doesn't answer; it is tried again.
+            model_id: of the logged model that the version is of; "" where the store has none.
         """
-        from trackers.backends.mlflow.store import translated
-
-        try:
-            with translated("the model registry"):
-                self._register(record, folder, model_id)
-        except Unavailable:
-            raise
-        except DeliveryError as error:
-            if not self._said:
-                self._said = True
-                _logger.warning("the model registry didn't take %r (%s): the files are in the run", record.name, error)
-
-    def _register(self, record: ArtifactRecord, folder: str, model_id: str) -> None:
         name = model_name(record.name)
         number = record.version
         tag_value = f"{self._project}/{record.name}:v{number}" if number is not None else record.id
