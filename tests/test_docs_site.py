@@ -368,7 +368,8 @@ SENTENCES = {
     "A bare name": "test_file_of_the_directory_by_a_bare_name_is_data",
     "A relative path in": "test_defconfig_by_name_and_path",
     "A file that you name": "test_defconfig_by_name_and_path",
-    "`python -m trackers`": "test_program_takes_no_module_from_the_directory",
+    "The commands `trackers` and": "test_program_takes_no_module_from_the_directory",
+    "`python -m trackers` is": "test_program_takes_no_module_from_the_directory",
     "Secrets are masked": "test_texts_of_other_libraries_and_messages_have_no_keys "
     "test_secrets_reach_no_file_and_no_terminal test_run_keeps_no_secret_of_any_kind "
     "test_secrets_beside_the_configuration_are_not_recorded test_secrets_in_an_exception_are_not_recorded "

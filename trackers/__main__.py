@@ -4,6 +4,7 @@ import os
 import sys
 
 # `python -m` looks for modules in the current directory first, where anybody's file may be called like one of ours.
+# What Python itself has imported by now it took from there; the command `trackers` doesn't look there at all.
 try:
     _here = os.path.realpath(os.getcwd())
 except FileNotFoundError:  # it was deleted: nobody's file is there

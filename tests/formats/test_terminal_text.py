@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tqdm import tqdm
 
 from trackers.formats.terminal_text import LINE_CHARACTERS, TerminalText
+from trackers.support.redaction import LineMask
 
 
 def shown(*pieces: bytes) -> list[str]:
@@ -44,6 +45,44 @@ def shown(*pieces: bytes) -> list[str]:
 def test_line_is_what_stays_on_the_terminal(written: bytes, lines: list[str]) -> None:
     """Carriage returns, backspaces, colours and movements are followed or removed."""
     assert shown(written) == lines
+
+
+PASSWORD = b"Summer.Rain2026x9"
+KEY = b"ghp_" + b"a1B2c3D4e5F6" * 3
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (b"\rpassword=" + PASSWORD + b"\rdone\n",),
+        (b"\rpassword=" + PASSWORD, b"\rdo", b"ne\n"),
+        (b"password=" + PASSWORD[:5], PASSWORD[5:] + b"\r", b"d", b"one\n"),
+        (b"password=" + PASSWORD + b"\n\x1b[Adone\n\n",),
+        (b"a\nb\npassword=" + PASSWORD + b"\nc\n\x1b[2Ad\n\n\n",),
+        (b"password=" + PASSWORD + b"\x1b[26Ddone\n",),
+        (b"pass\x00word=" + PASSWORD + b"\rdone\n",),
+        (b"pass\x1b[31mword\x1b[0m=" + PASSWORD + b"\rdone\n",),
+        (b"curl -u me:" + PASSWORD + b"\rdone\n",),
+        (b"https://me:" + PASSWORD + b"@host/x\rdone\n",),
+        (KEY + b"\rdone\n",),
+        (KEY + b"\b\b\x1b[K\n",),
+        (KEY + b"\b\b\x1b[J\n",),
+        (b"x " * 8180 + KEY + b" and more\n",),
+    ],
+)
+def test_overwriting_and_cutting_leave_no_secret(pieces: tuple[bytes, ...]) -> None:
+    """What is overwritten in part was masked before: the rest has no name and no form any more."""
+    left = "\n".join(LineMask().lines(shown(*pieces)))
+    for secret in (PASSWORD.decode(), KEY.decode()):
+        assert not any(secret[place : place + 6] in left for place in range(len(secret) - 5)), left
+
+
+def test_rows_that_are_overwritten_without_end_are_dropped() -> None:
+    """Looking at each state would take longer than writing it: what was there goes, unmasked text never stays."""
+    row, over = b"x y " * 4000, b"".join(b"\b\b%d" % (place % 10) for place in range(2000))
+    first, following = shown(row + b"password=" + PASSWORD + over + b"\rdone\n", b"next\n")
+    assert "x y" not in first and PASSWORD.decode()[:6] not in first
+    assert following == "next"
 
 
 @pytest.mark.slow

@@ -308,12 +308,32 @@ FILES = ("json", "csv", "session", "benchmark", "tensorboard", "progress")
 
 @pytest.mark.slow
 def test_program_takes_no_module_from_the_directory(tmp_path: Path) -> None:
-    """`python -m trackers` in a directory of somebody else's runs nothing of it, whatever its files are called."""
-    for name in ("rich", "typer", "msgspec", "kconfiglib", "psutil", "duckdb", "wandb", "kconfigfunctions"):
-        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').write('x')\n")
-    for command in (["ls"], ["show-config"], ["--help"]):
-        assert program(*command).returncode == 0
-    assert not (tmp_path / "ran").exists()
+    """The commands, and training with its processes, run nothing of the current directory, whatever its files are
+    called; `python -m` takes Python's own modules and `trackers` itself from there, and no others."""
+    hostile, own = tmp_path / "hostile", tmp_path / "own"
+    hostile.mkdir()
+    own.mkdir()
+    third = {"rich", "typer", "click", "msgspec", "kconfiglib", "psutil", "duckdb", "wandb", "kconfigfunctions"}
+    for name in {*sys.stdlib_module_names, *third, "trackers", "trackers_relay", "sitecustomize"}:
+        (hostile / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('{name} ')\n")
+    (own / "command.py").write_text("from trackers_relay import main\nmain()\n")  # as an entry point begins
+    (own / "train.py").write_text(
+        "import trackers\nrun = trackers.init('json,tensorboard', project='digits')\n"
+        "run.log({'loss': 1.0}, step=1)\nrun.finish()\n"
+    )
+    python = [sys.executable]
+    environ = {**os.environ, "TRACKER_AGENT": "n", "TRACKER_DIR": str(tmp_path / "runs")}
+    programs = [*([*python, str(own / "command.py"), word] for word in ("ls", "show-config", "doctor", "--help"))]
+    programs += [[*python, str(own / "train.py")]]
+    programs += [[*python, "-P", "-m", "trackers", "ls"]] if sys.version_info >= (3, 11) else []
+    for words in programs:
+        done = subprocess.run(words, cwd=hostile, env=environ, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, (words, done.stderr)
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
+    for name in (sys.stdlib_module_names - {"json", "uuid"}) | {"trackers", "trackers_relay"}:
+        (hostile / f"{name}.py").unlink(missing_ok=True)
+    subprocess.run([*python, "-m", "trackers", "ls"], cwd=hostile, env=environ, capture_output=True, check=True)
+    assert not (tmp_path / "ran").exists(), (tmp_path / "ran").read_text()
 
 
 NAMES = st.sampled_from(["../victim/precious.txt", "/etc/precious.txt", "..", ".", "a/b", "x\0y", "", "precious.txt"])

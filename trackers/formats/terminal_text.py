@@ -3,19 +3,33 @@
 A carriage return, a backspace and the sequences that move the cursor up or erase a line are followed, so that a
 progress bar, or several below each other, are one line each. Colours and everything else are removed. Rows above the
 cursor are finished; the cursor's own row and those below it may still change.
+
+What is overwritten in part is masked before: the rest of a secret would stand there without its name, or with half of
+its form.
 """
 
 from __future__ import annotations
 
 import codecs
+import functools
 import re
+from os.path import commonprefix
 from typing import NamedTuple
+
+from trackers.support.redaction import mask_source
 
 LINE_CHARACTERS = 16_384
 """Characters of a line that are kept; how many follow is said at its end."""
 ROWS = 64
 """Rows that may still change; the uppermost of more counts as finished."""
 SEQUENCE_CHARACTERS = 1_000
+WORD_CHARACTERS = 4_096
+"""Maximum length of a word that is left out whole where a line is cut in it: half a key has no known form."""
+CHECKED_CHARACTERS = 1 << 22
+"""Characters of overwritten rows that are looked at for secrets, at once; :data:`CHECKED_EACH` for each new one."""
+CHECKED_EACH = 32
+CHECK_CHARACTERS = 250
+"""What a look at a row costs besides, in characters."""
 
 _SEQUENCE = (
     r"\x1b(?:\[(?P<numbers>[0-?]{0,40})[ -/]{0,4}(?P<final>[@-~])"
@@ -40,6 +54,16 @@ class TerminalLine(NamedTuple):
     time: float
 
 
+@functools.lru_cache(maxsize=256)
+def _without_secrets(text: str) -> str:
+    """A row with its secrets replaced by as many stars."""
+    masked = mask_source(text)
+    if masked == text:
+        return text
+    begin, end = len(commonprefix((text, masked))), len(commonprefix((text[::-1], masked[::-1])))
+    return text[:begin] + "*" * (len(text) - begin - end) + text[len(text) - end :]
+
+
 class _Row:
     __slots__ = ("erased", "overflow", "text", "time")
 
@@ -52,6 +76,7 @@ class _Row:
     def write(self, text: str, column: int, time: float) -> int:
         """Overwrite the row from a column on. Returns the column behind the text."""
         self.time = time
+        text = _OTHER.sub("", text)
         end = column + len(text)
         if end > LINE_CHARACTERS:
             self.overflow = max(self.overflow, end - LINE_CHARACTERS)
@@ -68,8 +93,13 @@ class _Row:
         return self.erased and not self.text.strip(" ")
 
     def line(self) -> TerminalLine:
-        text = _OTHER.sub("", self.text).rstrip(" ")
-        return TerminalLine(f"{text} … ({self.overflow:,} more characters)" if self.overflow else text, self.time)
+        text = self.text.rstrip(" ")
+        if not self.overflow:
+            return TerminalLine(text, self.time)
+        begin = len(text) - WORD_CHARACTERS
+        end = max(text.rfind(sign, begin) for sign in " \"',") + 1 or len(text)
+        more = self.overflow + len(text) - end
+        return TerminalLine(f"{text[:end]} … ({more:,} more characters)", self.time)
 
 
 class TerminalText:
@@ -89,12 +119,14 @@ class TerminalText:
         self._rest = ""
         self._rows = [_Row()]
         self._row = self._column = 0
+        self._checks = CHECKED_CHARACTERS
 
     def feed(self, data: bytes, time: float) -> list[TerminalLine]:
         """Take what was written at a time. Returns the lines that are finished by it."""
         begin, self.offset = self.offset, self.offset + len(data)
         text = self._rest + self._decoder.decode(data)
         self._rest = ""
+        self._checks = min(CHECKED_CHARACTERS, self._checks + CHECKED_EACH * len(text))
         if "\x1b" in text[-SEQUENCE_CHARACTERS - 10 :]:
             part = _PART.search(text, max(0, len(text) - SEQUENCE_CHARACTERS - 10))
             if part is not None:
@@ -130,7 +162,7 @@ class TerminalText:
     def _plain(self, text: str, time: float) -> list[TerminalLine]:
         first, *more = text.split("\n")
         if first:
-            self._column = self._rows[0].write(first, self._column, time)
+            self._write(first, time)
         lines = []
         for following in more:
             row = self._rows[0]
@@ -144,7 +176,7 @@ class TerminalText:
     def _moving(self, text: str, time: float) -> list[TerminalLine]:
         for token in _TOKEN.finditer(text):
             if token["text"]:
-                self._column = self._rows[self._row].write(token["text"], self._column, time)
+                self._write(token["text"], time)
             elif token["sign"] == "\r":
                 self._column = 0
             elif token["sign"] == "\b":
@@ -162,6 +194,19 @@ class TerminalText:
             lines.append(self._rows.pop(0).line())
         return lines
 
+    def _write(self, text: str, time: float) -> None:
+        self._before_loss(len(text))
+        self._column = self._rows[self._row].write(text, self._column, time)
+
+    def _before_loss(self, count: int) -> None:
+        """Mask the cursor's row, if it will lose so many characters behind the cursor, and others not. Rows that would
+        take too long are dropped instead."""
+        row, end = self._rows[self._row], self._column + count
+        if self._column >= len(row.text) or (self._column == 0 and end >= len(row.text)):
+            return
+        self._checks -= len(row.text) + CHECK_CHARACTERS
+        row.text = _without_secrets(row.text) if self._checks > 0 else ""
+
     def _down(self, count: int) -> None:
         for _ in range(min(count, ROWS)):
             self._row += 1
@@ -172,6 +217,8 @@ class TerminalText:
         first = numbers.partition(";")[0]
         count = int(first) if first.isdecimal() and len(first) < 5 else 0
         row = self._rows[self._row]
+        if final in "JK" and count == 0:
+            self._before_loss(len(row.text))
         if final in "AF":
             self._row = max(0, self._row - max(1, count))
         elif final in "BE":

@@ -53,11 +53,12 @@ _forks: list[tuple[Callable[[Sequence[str]], int], frozenset[int]]] = []
 
 # The package is loaded from its own place, whatever else is called `trackers`, `json` or `wandb` around training.
 _BOOT = """
-import importlib.util, os, sys
+import os, sys
 if (nice := int(os.environ.pop('TRACKER_HELPER_NICE', '0'))) and hasattr(os, 'nice'):
     os.nice(nice)
 avoid = {'', os.getcwd(), *AVOID}
 sys.path[:] = [p for p in sys.path if p not in avoid and os.path.isabs(p)]
+import importlib.util
 spec = importlib.util.spec_from_file_location('trackers', os.path.join(HOME, '__init__.py'),
                                               submodule_search_locations=[HOME])
 module = importlib.util.module_from_spec(spec)
