@@ -347,6 +347,10 @@ SENTENCES = {
     "The uncommitted patch is taken": "test_repository_runs_no_program_of_its_own "
     "test_what_a_partial_clone_lacks_is_not_fetched "
     "test_patch_holds_no_files_of_another_directory",
+    "A `.git` that is a link": "test_repository_of_another_directory_is_not_read "
+    "test_repositories_elsewhere_that_name_the_directory_count test_submodule_that_leads_elsewhere_is_not_read "
+    "test_repository_that_git_can_not_read_is_not_looked_for_above",
+    "Objects may lie": "test_commits_objects_may_lie_elsewhere",
     "Filters of your own": "test_filter_of_the_users_own_configuration_counts "
     "test_users_filter_does_not_run_where_the_repository_names_its_programs",
     "`trackers rerun` makes": "test_filters_of_the_repository_and_of_the_user_do_not_run "

@@ -57,7 +57,7 @@ def record(
     path = str(root / program) if (root / program).exists() else program
     values: dict[str, Any] = {
         "program": path, "argv": list(argv), "cwd": str(root), "python": sys.executable,
-        "git": git_head.read(str(root)), **fields,
+        "git": git_head.read(str(root), []), **fields,
     }  # fmt: skip
     run = RunDirectory(write_run(run_id, [(1, 1.0, {"loss": 1.0})], root=where, **values))
     spool = run.path / "code-1.modules"

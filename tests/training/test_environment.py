@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from trackers.provenance import snapshot
 from trackers.provenance.repository import PATCH_BYTES, quiet
 from trackers.provenance.repository import state as state_of
+from trackers.provenance.snapshot import SnapshotOptions
 from trackers.support import git_head
 
 
@@ -178,7 +180,7 @@ def test_repository_names_no_file_of_another_place(reference: str, tmp_path: Pat
     (tmp_path / "repo/.git/refs/heads").mkdir(parents=True)
     (tmp_path / "repo/.git/refs/heads/x").write_text("hunter2")
     (tmp_path / "repo/.git/HEAD").write_text(f"ref: {reference}")
-    found = git_head.read(str(tmp_path / "repo"))
+    found = git_head.read(str(tmp_path / "repo"), [])
     assert "commit" not in found
     assert "passwd" not in str(found.get("branch"))
 
@@ -198,7 +200,7 @@ def test_repository_of_pipes_and_devices_holds_nobody_up(name: str, kind: str, t
     else:
         with path.open("wb") as file:
             file.truncate(12 << 40)
-    found = git_head.read(str(tmp_path))
+    found = git_head.read(str(tmp_path), [])
     assert "commit" not in found
 
 
@@ -208,8 +210,110 @@ def test_commit_of_a_repository_is_read(repository: Path) -> None:
         ["git", "-C", str(repository), "rev-parse", "HEAD"], capture_output=True, check=True, text=True
     )
     commit = said.stdout.strip()
-    assert git_head.read(str(repository))["commit"] == commit
+    assert git_head.read(str(repository), [])["commit"] == commit
     git(repository, "pack-refs", "--all")
-    assert git_head.read(str(repository))["commit"] == commit
+    assert git_head.read(str(repository), [])["commit"] == commit
     git(repository, "checkout", "-q", "--detach")
-    assert git_head.read(str(repository)) == {"root": str(repository), "commit": commit}
+    assert git_head.read(str(repository), []) == {"root": str(repository), "commit": commit}
+
+
+LEADS = {
+    "file": "gitdir: {victim}/.git\n",
+    "file to a worktree": "gitdir: {victim}/.git/worktrees/other\n",
+    "file to a submodule": "gitdir: {victim}/.git/modules/part\n",
+}
+
+
+@pytest.fixture
+def victim(repository: Path, tmp_path: Path) -> Path:
+    """A repository of the user's, with a worktree of its own."""
+    git(repository, "worktree", "add", "-q", str(tmp_path / "other"))
+    return repository
+
+
+def planted(how: str, victim: Path, place: Path) -> Path:
+    """A directory whose ``.git`` leads into another directory's repository."""
+    (place / "inner").mkdir(parents=True)
+    inner = place / "inner"
+    if how in LEADS:
+        (place / ".git").write_text(LEADS[how].format(victim=victim))
+    elif how == "link":
+        (place / ".git").symlink_to(victim / ".git")
+    elif how.startswith("link of "):
+        git(place, "init", "-q")
+        name = how.removeprefix("link of ")
+        target = place / ".git" / name
+        subprocess.run(["rm", "-rf", target], check=True)
+        target.symlink_to(victim / ".git" / name)
+    elif how == "commondir":
+        git(place, "init", "-q")
+        (place / ".git/commondir").write_text(f"{victim}/.git\n")
+    elif how == "file to an own one with another's commondir":
+        (inner / "worktrees/x").mkdir(parents=True)
+        (inner / "worktrees/x/HEAD").write_text("ref: refs/heads/master\n")
+        (inner / "worktrees/x/gitdir").write_text(f"{place}/.git\n")
+        (inner / "worktrees/x/commondir").write_text(f"{victim}/.git\n")
+        (place / ".git").write_text("gitdir: inner/worktrees/x\n")
+    elif how == "own worktree's link":
+        (inner / "worktrees").mkdir()
+        (inner / "worktrees/x").symlink_to(victim / ".git/worktrees/other")
+        (place / ".git").write_text("gitdir: inner/worktrees/x\n")
+    return place
+
+
+@pytest.mark.parametrize("how", [
+    *LEADS, "link", "link of HEAD", "link of config", "link of objects", "link of refs", "link of objects/info",
+    "commondir", "file to an own one with another's commondir", "own worktree's link",
+])  # fmt: skip
+def test_repository_of_another_directory_is_not_read(how: str, victim: Path, tmp_path: Path) -> None:
+    """A ``.git`` that leads to one which doesn't name this directory: nothing of git is recorded, and a line says so."""
+    notes: list[str] = []
+    assert git_head.read(str(planted(how, victim, tmp_path / "planted")), notes) == {}
+    (line,) = notes
+    assert "the run has no commit, branch or patch" in line
+
+
+def test_repositories_elsewhere_that_name_the_directory_count(victim: Path, tmp_path: Path) -> None:
+    """Worktrees, submodules, those of worktrees, and bare repositories with worktrees beside them."""
+    git(tmp_path / "other", "merge", "-q", "HEAD")
+    git(tmp_path / "other", "submodule", "-q", "update", "--init")
+    git(tmp_path, "clone", "-q", "--bare", str(victim), str(tmp_path / "project/.bare"))
+    (tmp_path / "project/.git").write_text("gitdir: ./.bare\n")
+    git(tmp_path / "project", "worktree", "add", "-q", "main")
+    git(tmp_path / "other/part", "config", "extensions.worktreeConfig", "true")
+    (tmp_path / "linked").symlink_to(victim)
+    for root in (
+        victim, victim / "part", tmp_path / "other", tmp_path / "other/part", tmp_path / "project/main",
+        tmp_path / "linked", tmp_path / "project",
+    ):  # fmt: skip
+        notes: list[str] = []
+        said = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, check=True, text=True)
+        assert git_head.read(str(root), notes).get("commit") == said.stdout.strip(), (root, notes)
+        assert notes == []
+
+
+def test_repository_that_git_can_not_read_is_not_looked_for_above(repository: Path) -> None:
+    """A directory with half a repository inside of another one: the patch would hold the outer one's files."""
+    (repository / "sub/.git").mkdir(parents=True)
+    (repository / "sub/.git/HEAD").write_text("ref: refs/heads/master\n")
+    assert git_head.read(str(repository / "sub"), [])["root"] == str(repository / "sub")
+    assert state_of(str(repository / "sub")) == {}
+
+
+def test_submodule_that_leads_elsewhere_is_not_read(victim: Path, tmp_path: Path) -> None:
+    """What isn't committed in another repository is none of the run's code."""
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--recurse-submodules", str(victim), str(clone))
+    (clone / "part/.git").write_text(f"gitdir: {victim}/.git\n")
+    taken = snapshot.take(str(clone), [], str(clone / "train.py"), True, SnapshotOptions())
+    assert any("part" in note for note in taken.notes)
+    assert not any(file.path.startswith("part/") for file in taken.files)
+
+
+def test_commits_objects_may_lie_elsewhere(repository: Path, tmp_path: Path) -> None:
+    """As in a clone with ``--reference``: the page says what a planted repository can have the patch show by that."""
+    git(tmp_path, "clone", "-q", "--shared", str(repository), str(tmp_path / "clone"))
+    (tmp_path / "clone/train.py").write_text("lr = 7\n")
+    assert git_head.read(str(tmp_path / "clone"), [])["root"] == str(tmp_path / "clone")
+    state = state_of(str(tmp_path / "clone"))
+    assert "-lr = 1\n+lr = 7\n" in state["patch"]

@@ -119,11 +119,15 @@ _OWN_SCOPES = (b"local", b"worktree")
 _LFS_PROGRAMS = (b"lfs.extension.", b"lfs.customtransfer.", b"lfs.standalonetransferagent")
 
 
+_ASKING_NOBODY = {"GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0"}
+
+
 def environment(root: str) -> dict[str, str]:
     """What git is started with, so that it fetches nothing and asks nobody."""
     return {
-        **os.environ, "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0",
+        **os.environ, **_ASKING_NOBODY,
         "GIT_WORK_TREE": os.path.abspath(root),  # the repository's own core.worktree may be anywhere
+        "GIT_CEILING_DIRECTORIES": os.path.dirname(os.path.realpath(root)),  # one that git can't read isn't another's
     }  # fmt: skip
 
 
@@ -142,7 +146,7 @@ def ask_around(folder: str, *words: str, most: int | None = None) -> bytes:
     Raises:
         OSError: there is no git. SubprocessError: it failed, took too long, or there is no repository.
     """
-    env = {name: text for name, text in environment(folder).items() if name not in ("GIT_WORK_TREE", "GIT_DIR")}
+    env = {name: text for name, text in os.environ.items() if name not in ("GIT_WORK_TREE", "GIT_DIR")} | _ASKING_NOBODY
     return _run(["git", "-C", folder, *_QUIET, *words], env, most)
 
 

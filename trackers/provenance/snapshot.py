@@ -15,7 +15,7 @@ from trackers.provenance import repository
 from trackers.provenance.manifest import CHANGED, DELETED, IMPORTED, UNTRACKED, SourceFile
 from trackers.provenance.modules import Module
 from trackers.provenance.paths import is_below
-from trackers.support import confined
+from trackers.support import confined, git_head
 from trackers.support.interruption import pass_on
 from trackers.support.redaction import mask_source
 
@@ -172,6 +172,7 @@ def _of_submodule(snapshot: _Snapshot, path: str, options: SnapshotOptions) -> N
     if os.path.islink(root) or not os.path.lexists(os.path.join(root, ".git")):  # it isn't checked out
         return
     try:
+        git_head.places(Path(root))
         snapshot.submodules[path] = repository.run_git(root, "rev-parse", "--verify", "HEAD").decode().strip()
         if options.submodules:
             for inner, letter in repository.changed_files(root).items():

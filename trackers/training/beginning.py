@@ -100,6 +100,7 @@ class _Beginning:
         self.now = self.clock.now()
         self.asked_name = str(options["TRACKER_RUN_NAME"] or "")
         self.asked_id = check_id(str(options["TRACKER_RUN_ID"])) if options["TRACKER_RUN_ID"] else ""
+        self.notes: list[str] = []
         self.info = self._identity()
         self.inline = bool(options["TRACKER_INLINE"])
         self.has_relay = bool(options["TRACKER_RELAY"]) and not self.inline
@@ -109,7 +110,6 @@ class _Beginning:
         self.runs_again = bool(os.environ.get(RERUN_OF))
         self.forked_from = str(options["TRACKER_FORK_FROM"] or "")
         self.origin: forking.ForkOrigin | None = None
-        self.notes: list[str] = []
 
     def run(self, on_finish: Callable[[Run], None]) -> Run:
         """All steps, in their order."""
@@ -155,7 +155,7 @@ class _Beginning:
             pid=pid,
             pid_start=processes.process_start(pid),
             user=script.user(),
-            git=git_head.read(imported_code.program_directory(program, str(cwd))),
+            git=git_head.read(imported_code.program_directory(program, str(cwd)), self.notes),
         )
 
     def _open(self) -> tuple[OpenedAttempt, list[str]]:
