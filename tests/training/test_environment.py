@@ -266,7 +266,7 @@ def planted(how: str, victim: Path, place: Path) -> Path:
     "commondir", "file to an own one with another's commondir", "own worktree's link",
 ])  # fmt: skip
 def test_repository_of_another_directory_is_not_read(how: str, victim: Path, tmp_path: Path) -> None:
-    """A ``.git`` that leads to one which doesn't name this directory: nothing of git is recorded, and a line says so."""
+    """A ``.git`` that leads to one which doesn't name this directory: nothing of git is kept, and a line says so."""
     notes: list[str] = []
     assert git_head.read(str(planted(how, victim, tmp_path / "planted")), notes) == {}
     (line,) = notes

@@ -13,10 +13,9 @@ from __future__ import annotations
 import codecs
 import functools
 import re
-from os.path import commonprefix
 from typing import NamedTuple
 
-from trackers.support.redaction import mask_source
+from trackers.support.redaction import MASK, mask_source
 
 LINE_CHARACTERS = 16_384
 """Characters of a line that are kept; how many follow is said at its end."""
@@ -60,7 +59,7 @@ def _without_secrets(text: str) -> str:
     masked = mask_source(text)
     if masked == text:
         return text
-    begin, end = len(commonprefix((text, masked))), len(commonprefix((text[::-1], masked[::-1])))
+    begin, end = len(masked.partition(MASK)[0]), len(masked.rpartition(MASK)[2])
     return text[:begin] + "*" * (len(text) - begin - end) + text[len(text) - end :]
 
 
