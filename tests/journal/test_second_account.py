@@ -182,3 +182,44 @@ def test_what_the_second_account_plants_is_not_followed(place: Path, theirs: Tra
         os.unlink(run / name)
     assert victim.read_text() == "precious"
     assert ours() == (0, "")
+
+
+SWAPPED = """
+import sys, time, trackers
+run = trackers.init("json,csv", project="digits", id="r", options={"TRACKER_AGENT": False})
+run.log({"loss": 0.5}, step=1)
+print("begun", flush=True)
+input()
+for step in range(2, 400):
+    run.log({"loss": 0.5, f"new/{step}": step}, step=step)
+    time.sleep(0.005)
+run.log({"picture": trackers.Html("<p>mine</p>")}, step=400)
+run.finish(timeout=3)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["run", "project"])
+def test_run_that_another_account_swaps_for_a_link_leads_nowhere(level: str, place: Path) -> None:
+    """In a project's folder that others can write to, while training runs: nothing of it is written where the link
+    leads, and training goes on."""
+    (place / "runs/digits").mkdir(parents=True)
+    shared(place / "runs")
+    victim = place / "victim"
+    (victim / "r").mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", SWAPPED], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as training:
+        assert training.stdin is not None
+        assert training.stdout is not None
+        assert training.stdout.readline() == b"begun\n"
+        at, target = ("runs/digits/r", "victim/r") if level == "run" else ("runs/digits", "victim")
+        aside = (place / at).with_name(".moved")
+        swap = f"mv {place}/{at} {aside} && ln -s {place}/{target} {place}/{at}"
+        assert accounts.run(["sh", "-c", swap], place, place).returncode == 0
+        training.stdin.write(b"\n")
+        training.stdin.close()
+        assert training.wait(60) == 0
+    assert list((victim / "r").iterdir()) == []
+    os.unlink(place / at)
+    aside.rename(place / at)
+    code, _ = ours()
+    assert code == 0

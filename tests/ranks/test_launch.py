@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -17,7 +18,7 @@ from trackers import Max, Mean, Sum
 from trackers.errors import MissingPackage, UsageError
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader
-from trackers.ranks import launch
+from trackers.ranks import launch, meeting
 from trackers.records import Finish, Start, encode
 from trackers.support import confined
 from trackers.training.disabled import NullRun
@@ -244,6 +245,48 @@ def test_folder_of_a_launch_that_becomes_a_link_is_not_used(swapped: str, tmp_pa
             use()
     assert sorted(victim.rglob("*")) == before
     assert victim.stat().st_mode & 0o777 == 0o700
+
+
+def seen_as(owner: int, fd: int) -> os.stat_result:
+    """What ``os.fstat`` says, with another owner."""
+    found = list(os.stat(fd))
+    return os.stat_result([*found[:4], owner, *found[5:]])
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="needs root: folders of another account")
+def test_folder_of_a_launch_that_another_account_made_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its name can be guessed: who made it, or swaps it, could read all that ranks write, and name the job's secret."""
+    folder = tmp_path / "runs/.ranks/x"
+    folder.mkdir(parents=True, mode=0o777)
+    (folder / "listen.json").write_text("{}")
+    (folder / "nodes.pem").write_text("")
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)  # for whom root's is fine, and another account's isn't
+    os.chown(folder, 65534, 65534)
+    for name in ("listen.json", "nodes.pem"):
+        os.chown(folder / name, 65534, 65534)
+    run = RunDirectory(tmp_path / "runs/p/one")
+    run.make("umask")
+    for use in (
+        lambda: confined.make_own(folder),
+        lambda: confined.write_new(folder / "new", b"mine"),
+        lambda: confined.write_whole(folder / "listen.json", b"mine"),
+        lambda: confined.read(folder / "listen.json", own=True),
+        lambda: launch.register(folder, run, 1, 1.0),
+    ):
+        with pytest.raises(PermissionError, match="is another account's"):
+            use()
+    assert meeting.read_order(folder) is None
+    assert confined.read(folder / "listen.json") == b"{}"
+    assert not any(path.read_bytes() for path in folder.iterdir() if path.name != "listen.json")
+    for path in (folder, folder / "listen.json"):
+        os.chown(path, 0, 0)
+    monkeypatch.setattr(os, "fstat", functools.partial(seen_as, 65534))  # as a file server may say of each file
+    assert confined.read(folder / "listen.json", own=True) == b"{}"
+    confined.make_own(folder)
+    confined.write_whole(folder / "listen.json", b"mine")
+    assert {path.name for path in folder.iterdir()} - {"new"} == {"listen.json", "nodes.pem"}
 
 
 def test_folder_that_served_several_launches_keeps_them_apart(tmp_path: Path) -> None:

@@ -82,6 +82,36 @@ def test_planted_thing_is_not_used(run: Path, kind: str) -> None:
     assert {file.name: file.read_text() for file in (run.parent / "victim").iterdir()} == {"precious.txt": "precious"}
 
 
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="needs root: links of another account")
+@pytest.mark.parametrize("level", ["run", "project"])
+def test_link_of_another_account_is_not_followed(level: str, tmp_path: Path) -> None:
+    """In the place of a run's directory or its project's; one's own, and those to the other account's, count."""
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    for place in (mine, theirs):
+        (place / "r").mkdir(parents=True)
+        (place / "r/run.json").write_text(place.name)
+        for path in (place, place / "r"):
+            os.chown(path, *((0, 0) if place == mine else (65534, 65534)))
+    (tmp_path / "p").mkdir()
+    link = tmp_path / "p/r" if level == "run" else tmp_path / "q"
+    path = link / "run.json" if level == "run" else link / "r/run.json"
+    for target, owner, counts in ((mine, 65534, False), (mine, 0, True), (theirs, 65534, True), (theirs, 0, True)):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target / "r" if level == "run" else target)
+        os.lchown(link, owner, owner)
+        if counts:
+            assert confined.read(path).decode() == target.name
+            continue
+        for use in (
+            confined.read, lambda path: confined.open_file(path, "ab"), lambda path: confined.write_whole(path, b"new"),
+            lambda path: confined.make_folder(path.parent / "streams"), confined.remove,
+        ):  # fmt: skip
+            with pytest.raises(OSError, match="another account's link"):
+                use(path)
+        assert (mine / "r/run.json").read_text() == "mine"
+        assert [file.name for file in (mine / "r").iterdir()] == ["run.json"]
+
+
 @pytest.mark.parametrize("kind", [kind for kind in PLANTED if "link" in kind])
 def test_link_is_named(run: Path, kind: str) -> None:
     """The error says which part of the path is a link, also where that is a folder."""

@@ -244,7 +244,7 @@ class StreamWriter:
                     if self._reopen():
                         os.close(old)
                 elif not alive():
-                    self.path.parent.mkdir(parents=True, exist_ok=True)
+                    confined.make_folder(self.path.parent)
                     self.restore()
 
     def missing(self) -> bool:

@@ -142,14 +142,14 @@ def listen(folder: Path, options: Mapping[str, Any], first: bool) -> None:
 def read_order(folder: Path) -> Listen | None:
     """The main rank's order; None if there is none."""
     with suppress(OSError, *UNDECODABLE):
-        return msgspec.json.decode(confined.read(folder / LISTEN, most=MOST_BYTES), type=Listen)
+        return msgspec.json.decode(confined.read(folder / LISTEN, most=MOST_BYTES, own=True), type=Listen)
     return None
 
 
 def read(folder: Path) -> Meeting | None:
     """Where the main node listens; None while that is unknown on this node."""
     with suppress(OSError, *UNDECODABLE):
-        meeting = msgspec.json.decode(confined.read(folder / MEETING, most=MOST_BYTES), type=Meeting)
+        meeting = msgspec.json.decode(confined.read(folder / MEETING, most=MOST_BYTES, own=True), type=Meeting)
         return meeting if meeting.valid else None
     return None
 

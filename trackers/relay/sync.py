@@ -543,7 +543,7 @@ def _reset_delivery(run: RunDirectory, name: str, *, verify: bool) -> None:
     if account.stopped or verify:
         account.stopped, account.error = False, ""
         account.verify = account.verify or verify
-        run.delivery.mkdir(parents=True, exist_ok=True)
+        confined.make_folder(run.delivery)
         replace_file(run.delivery_state(name), msgspec.json.encode(account))
 
 

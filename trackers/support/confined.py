@@ -37,6 +37,8 @@ DEPTH = 3
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _ALWAYS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _ALWAYS
+_LOOK = _DIRECTORY | getattr(os, "O_PATH", 0)
+"""Flags that need no permission to list a directory."""
 _MODES = {
     "rb": os.O_RDONLY,
     "ab": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
@@ -140,6 +142,8 @@ def open_fd(path: Path | str, flags: int, mode: int = 0o666, *, root: Path | Non
         fd = _open_at(folder, base, relative, flags, mode & _bits(folder) if flags & os.O_CREAT else 0)
         try:
             _check(fd, folder, flags, path)
+            if base.parent.name == LAUNCHES and flags & (os.O_WRONLY | os.O_RDWR):
+                _need_own(folder, folder, base)
         except BaseException:
             os.close(fd)
             raise
@@ -165,16 +169,20 @@ def open_text(path: Path | str, *, root: Path | None = None) -> TextIO:
     return os.fdopen(open_fd(path, os.O_RDONLY, root=root), "r", encoding="utf-8", newline="")
 
 
-def read(path: Path | str, *, root: Path | None = None, most: int = READ_BYTES) -> bytes:
+def read(path: Path | str, *, root: Path | None = None, most: int = READ_BYTES, own: bool = False) -> bytes:
     """A regular file's content.
 
     Args:
         most: maximum number of bytes; a sparse file can have any length.
+        own: another account's isn't read.
 
     Raises:
         OSError: see :func:`open_fd`; EFBIG where it is longer.
     """
     with open_file(path, root=root) as file:
+        if own:
+            with _directory(split(path, root)[0]) as folder:
+                _need_own(file.fileno(), folder, path)
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"is longer than {most:,} bytes", str(path))
@@ -288,7 +296,7 @@ def make_private(path: Path, mode: int = 0o700) -> None:
 
 def make_own(path: Path, mode: int = 0o700) -> None:
     """Make a directory that is its owner's alone (or ``mode``'s), and those above it as the umask says; an existing
-    one is fine, but for a link in the place of a launch's folder, or of the one around that.
+    one is fine, but for a link in the place of a launch's folder, or of the one around that, and another account's.
 
     Raises:
         OSError: it can't be made.
@@ -299,7 +307,8 @@ def make_own(path: Path, mode: int = 0o700) -> None:
         return
     with _parent(path, path.parents[1]) as (folder, name), contextlib.suppress(FileExistsError):
         os.mkdir(name, mode, dir_fd=folder)
-    set_mode(path, None)
+    with _directory(path) as fd:
+        _need_own(fd, fd, path)
 
 
 def set_mode(path: Path, mode: int | None) -> None:
@@ -351,11 +360,32 @@ def _directory(base: Path) -> Iterator[int]:
         with _directory(base.parents[1]) as top:
             fd = _open_at(top, base.parents[1], os.path.join(LAUNCHES, base.name), _DIRECTORY, 0)
     else:
-        fd = os.open(base, _DIRECTORY)
+        above = _open_own(base.parent, _LOOK)  # that of the project, which others may share, too
+        try:
+            fd = _open_own(base, _DIRECTORY, above)
+        finally:
+            os.close(above)
     try:
         yield fd
     finally:
         os.close(fd)
+
+
+def _open_own(folder: Path, flags: int, above: int | None = None) -> int:
+    """A descriptor of a directory; a link in its place must be ours, the system's, or by the owner of what it leads to.
+
+    Args:
+        above: a descriptor of the directory that it lies in.
+    """
+    name = folder.name if above is not None and folder.name else folder
+    link = os.stat(name, dir_fd=above, follow_symlinks=False)
+    if not stat.S_ISLNK(link.st_mode):
+        return os.open(name, flags | _NO_FOLLOW, dir_fd=above)
+    fd = os.open(name, flags, dir_fd=above)
+    if link.st_uid not in (os.geteuid(), os.stat(os.sep).st_uid, os.fstat(fd).st_uid):
+        os.close(fd)
+        raise _refused(folder, "is another account's link to what isn't that account's")
+    return fd
 
 
 @contextlib.contextmanager
@@ -410,6 +440,24 @@ def _name_link(folder: int, part: str, above: Path) -> None:
 def _bits(folder: int | None) -> int:
     """What a directory gives to whom; all where that isn't known."""
     return os.fstat(folder).st_mode & 0o777 if folder is not None and folder >= 0 else 0o777
+
+
+def _need_own(fd: int, folder: int, path: Path | str) -> None:
+    """Refuse what another account put in the place of a folder or file whose name it can guess.
+
+    Args:
+        folder: a descriptor of it, or of where it lies: a new file tells as whom a file server has this account.
+    """
+    if folder < 0 or (owner := os.fstat(fd).st_uid) in (os.geteuid(), 0):
+        return
+    name = temporary(Path("own")).name
+    own = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _ALWAYS, 0o600, dir_fd=folder)
+    try:
+        if os.fstat(own).st_uid != owner:
+            raise PermissionError(errno.EPERM, "is another account's", str(path))
+    finally:
+        os.close(own)
+        os.unlink(name, dir_fd=folder)
 
 
 def _check(fd: int, folder: int, flags: int, path: Path | str) -> None:

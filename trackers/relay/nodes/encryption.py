@@ -141,7 +141,7 @@ def identity(folder: Path) -> Identity:
     """
     path = folder / CERTIFICATE
     try:
-        return Identity(confined.read(path, most=MOST_BYTES))
+        return Identity(confined.read(path, most=MOST_BYTES, own=True))
     except (OSError, ValueError):  # none yet, or damaged: nodes look a new one up
         pass
     try:
