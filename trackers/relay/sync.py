@@ -38,7 +38,7 @@ from trackers.relay.delivery.cursor_file import delivery_report, is_at_rest, rea
 from trackers.relay.nodes.child import Fetching
 from trackers.relay.parts.part import Beside
 from trackers.relay.supervisor import Supervisor
-from trackers.support import machines, script
+from trackers.support import confined, machines, script
 from trackers.support.backlog import Backlog
 from trackers.support.failpoints import failpoint
 from trackers.tracker import RunInfo
