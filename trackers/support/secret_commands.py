@@ -5,6 +5,7 @@ A table says of each program where its secrets stand; a line's words are taken a
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -104,7 +105,8 @@ def in_commands(line: str) -> str:
     """A line with the secrets of its commands masked."""
     found: set[tuple[int, str]] = set()
     for match in _PROGRAM.finditer(line):
-        found.update(_secrets(match["name"].lower(), list(_words(line, match.end()))))
+        words = itertools.takewhile(lambda word, own=match["name"]: word.text != own, _words(line, match.end()))
+        found.update(_secrets(match["name"].lower(), list(words)))  # what follows the same name is looked at with that
     parts, position = [], 0
     for begin, text in sorted(found):
         if begin >= position:
@@ -147,6 +149,8 @@ def _at(place: _Place, words: list[_Word], plain: list[_Word]) -> Iterator[tuple
         yield from (word.behind(0) for word in plain[place.number - 1 : place.number])
         return
     for number, word in enumerate(words):
+        if word.text[0] not in "-/":
+            continue
         following = words[number + 1] if number + 1 < len(words) else None
         if place.sign == "+":
             if word.text.startswith(place.begin) and len(word.text) > len(place.begin):

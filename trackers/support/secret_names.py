@@ -223,7 +223,12 @@ def names_in(text: str, small: str) -> Iterator[tuple[int, str]]:
 
 def split(name: str) -> list[str]:
     """The words of a name, in small letters."""
-    return [word.lower() for word in _SPLIT.split(name[:200]) if word]
+    return list(_split(name[:200]))
+
+
+@functools.lru_cache(8192)
+def _split(name: str) -> tuple[str, ...]:
+    return tuple(word.lower() for word in _SPLIT.split(name) if word)
 
 
 @functools.lru_cache(8192)

@@ -6,6 +6,7 @@ Where it says perhaps, what the text looks like decides.
 
 from __future__ import annotations
 
+import functools
 import re
 
 from trackers.support.secret_names import Secrecy, meaning, names_in, split, word_set
@@ -81,9 +82,11 @@ _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LABELS = re.compile(r"(?:[A-Za-z]{1,20}[ =:])*")
 _UNSPEAKABLE = re.compile(r"(?i)[bcdfghjklmnpqrstvwxz]{5}|^[^aeiouy]+$")
+_DIGIT = re.compile(r"\d")
 _ALTERNATION = re.compile(r"[a-z](?=\d)|\d(?=[a-z])", re.IGNORECASE)
 
 
+@functools.lru_cache(4096)
 def is_secret(name: str, value: str) -> bool:
     """Is the text under a name secret?"""
     says = meaning(name)
@@ -172,6 +175,7 @@ def is_template(value: str) -> bool:
     return value.startswith(("$", "<", "{")) or _FORMAT.match(value) is not None
 
 
+@functools.lru_cache(4096)
 def refers(value: str) -> bool:
     """Does the text refer to a secret: to a variable, a path, a store of secrets?"""
     if value.startswith(("https://", "http://")):
@@ -202,7 +206,7 @@ def looks_random(text: str) -> bool:
         return True
     if not _RANDOM.fullmatch(text) or text.count("/") > 3 or text.startswith(("/", ".")) or len(set(text)) < 8:
         return False
-    kinds = (any(c.islower() for c in text), any(c.isupper() for c in text), any(c.isdigit() for c in text))
+    kinds = (text != text.upper(), text != text.lower(), _DIGIT.search(text))
     if text.endswith("=") and len(text) % 4 == 0 and len(text) > 23 and all(kinds):
         return True
     mixed = all(kinds) or (text.isalnum() and len(text) >= 20 and len(_ALTERNATION.findall(text)) >= 6)
