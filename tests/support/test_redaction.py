@@ -528,3 +528,15 @@ def test_logins_in_addresses_of_messages_are_masked() -> None:
     assert mask_addresses(text) == (
         "no experiment 'token: nope' in http://joe:***@h:5000; known: 'mlflow:postgresql://u:***@h/db#e'"
     )
+
+
+def test_environment_of_a_process_is_masked() -> None:
+    """Entries between NUL signs, as ``/proc/PID/environ`` and ``env -0`` have them."""
+    text = "PATH=/bin\0DB_PASSWORD=Winter-Rain77\0HOME=/x\0"
+    assert mask_source(text) == "PATH=/bin\0DB_PASSWORD=***\0HOME=/x\0"
+
+
+def test_same_command_again_is_looked_at_by_itself() -> None:
+    """A user may be called as the program; what follows that name belongs to it."""
+    assert mask_source("mysql -u mysql -pWinterRain77 db") == "mysql -u mysql -p*** db"
+    assert mask_source("curl a curl b curl -u me:WinterRain77 c") == "curl a curl b curl -u me:*** c"

@@ -120,6 +120,8 @@ def mask_addresses(text: str) -> str:
 
 def mask_source(text: str) -> str:
     """Text such as a patch, a command or a message, with known forms masked, and what a secret's name is given."""
+    if "\0" in text:  # as an environment has it, each entry by itself
+        return "\0".join(map(mask_source, text.split("\0")))
     before, text = text, _mask(text, None)[0]
     for _ in range(_PASSES - 1):  # what is masked may uncover the form of what stands beside it
         if text == before:

@@ -5,7 +5,6 @@ A table says of each program where its secrets stand; a line's words are taken a
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -105,8 +104,7 @@ def in_commands(line: str) -> str:
     """A line with the secrets of its commands masked."""
     found: set[tuple[int, str]] = set()
     for match in _PROGRAM.finditer(line):
-        words = itertools.takewhile(lambda word, own=match["name"]: word.text != own, _words(line, match.end()))
-        found.update(_secrets(match["name"].lower(), list(words)))  # what follows the same name is looked at with that
+        found.update(_secrets(match["name"].lower(), list(_words(line, match.end(), match["name"]))))
     parts, position = [], 0
     for begin, text in sorted(found):
         if begin >= position:
@@ -115,8 +113,8 @@ def in_commands(line: str) -> str:
     return "".join([*parts, line[position:]])
 
 
-def _words(line: str, begin: int) -> Iterator[_Word]:
-    """The words of a command behind its program."""
+def _words(line: str, begin: int, program: str) -> Iterator[_Word]:
+    """The words of a command behind its program, up to where that is called again."""
     if line[begin] in "\"'":
         while (item := _LISTED.match(line, begin)) is not None:
             if item[1]:
@@ -124,7 +122,7 @@ def _words(line: str, begin: int) -> Iterator[_Word]:
             begin = item.end()
         return
     for number, match in enumerate(_WORD.finditer(line, begin)):
-        if match[0] in tuple("|;&`()\n\"'") or number == _MOST_WORDS:
+        if match[0] in tuple("|;&`()\n\"'") or number == _MOST_WORDS or match[0] == program:
             return
         yield _Word(match.start(), match[0])
 
