@@ -249,6 +249,14 @@ def test_memory_of_single_gpus_by_other_names(name: str, gb: float) -> None:
     assert (use.memory_gb, use.memory_kind) == (pytest.approx(gb), "device")
 
 
+@pytest.mark.parametrize(("unit", "gb"), [(None, 10.737418), ("GiB", 10.737418), ("GB", 10.0)])
+def test_memory_that_a_result_states_is_in_one_unit(unit: str | None, gb: float) -> None:
+    """What others' results call ``_gb`` is torch's bytes over 1024³: beside measured memory it is in GB, as that."""
+    stated = {"peak_memory_allocated_gb": 10.0, "kind": "torch", **({"unit": unit} if unit else {})}
+    use = facts([(1, 1, {"loss": 1.0})], summary=stated).use
+    assert (use.memory_gb, use.memory_kind) == (pytest.approx(gb), "torch")
+
+
 def test_energy_counter_of_single_gpus_begins_anew() -> None:
     """A restarted job counts each GPU's joules from 0 again: they add up, as in gpu-report."""
     rows = [(None, k, {"system.gpu.0.energyJoules": joules}) for k, joules in enumerate([10.0, 90.0, 5.0, 30.0])]

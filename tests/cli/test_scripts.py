@@ -106,27 +106,32 @@ def test_speedup_of_each_number_of_gpus(capsys: pytest.CaptureFixture[str]) -> N
     assert "📊 GPU Efficiency (4 GPUs): 50.0%" in out
 
 
-def test_speedup_is_of_gpus_that_trained(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("measured", [True, False])
+def test_speedup_is_of_gpus_that_trained(measured: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """A session on processors alone is in no average of GPUs, one that died before its first step in none at all, and
     one that doesn't say its GPUs is apart: 2.00 times, whichever lie beside."""
-    write_session("one", 1, 1.0, 1.0, metrics={"samples_per_second": 8.0})
-    write_session("two", 2, 1.0, 1.0, metrics={"samples_per_second": 16.0})
+    for name, gpus in (("one", 1), ("two", 2)):
+        write_session(name, gpus, float(gpus), 1.0, metrics={"samples_per_second": 8.0 * gpus} if measured else {})
     odd: dict[str, dict[str, Any]] = {
         "processor": {"gpu_count": 0, "mode": "SINGLE-CPU"}, "unknown": {"gpu_count": None, "mode": ""},
+        "by mode": {"gpu_count": None, "mode": "SINGLE-CPU"}, "by count": {"gpu_count": 0, "mode": ""},
         "died": {},
     }  # fmt: skip
     for name, session in odd.items():
-        path = write_session(name, 1, 1.0, 1.0, metrics={"samples_per_second": 1.0})
+        path = write_session(name, 1, 1.0, 1.0, metrics={"samples_per_second": 1.0} if measured else {})
         content = json.loads(path.read_text())
         content["session"].update(session)
         content["gpu_snapshots"] = [] if session else content["gpu_snapshots"]
         content["training_metrics"] = content["training_metrics"] if session else []
         path.write_text(json.dumps(content))
     out = printed(capsys, "--compare")
-    assert "🚀 Multi-GPU Speedup: 2.00x\n📊 GPU Efficiency: 100.0%\n" in out
+    said = "" if measured else " (steps/s: no session says its samples/s, equal batches are taken for granted)"
+    assert f"🚀 Multi-GPU Speedup: 2.00x{said}\n📊 GPU Efficiency: 100.0%\n" in out
     assert "Single GPU Average (without died: no steps):\n" in out
     assert "📱 SINGLE GPU SESSIONS (2):\n" in out
-    others = out.split("📎 OTHER SESSIONS (2):\n")[1]
+    others = out.split("📎 OTHER SESSIONS (4):\n")[1]
+    for name in ("by mode", "by count"):
+        assert f"Session: {name}\n  Duration: 1000.0s (16.7min)\n  GPUs: 0\n" in others
     assert "Session: processor\n  Duration: 1000.0s (16.7min)\n  GPUs: 0\n" in others
     assert "Session: unknown\n  Duration: 1000.0s (16.7min)\n  GPUs: –\n" in others
 

@@ -44,6 +44,17 @@ def test_ascii_in_utf_16_needs_no_mark(encoding: str) -> None:
     assert read('{"step": 1, "ü": 2}\n'.encode(encoding)) == '{"step": 1, "ü": 2}\n'.encode()
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "utf-32"])
+def test_half_a_character_at_the_end_is_left_out(tmp_path: Path, encoding: str) -> None:
+    """A file that is still being written, or was cut, says what is before it; damage elsewhere is an error."""
+    path, text = tmp_path / "a", 'step: 1 "ü": 2é'
+    path.write_bytes(text.encode(encoding)[:-1])
+    assert text_file.read_text(path) == text[:-1]
+    path.write_bytes(b"a\xc3b")
+    with pytest.raises(UnicodeDecodeError):
+        text_file.read_text(path)
+
+
 def test_plain_file_is_itself(tmp_path: Path) -> None:
     """Nothing stands between a reader and a file of UTF-8; one with a mark isn't plain."""
     file = io.BufferedReader(io.BytesIO(b"step,loss\n"))

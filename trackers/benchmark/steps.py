@@ -42,7 +42,7 @@ MACHINE = ("accelerator", "gpu", "gpus", "gpu_type", "gpu_memory_gib", "gpu_driv
            "cuda_version", "rocm_version")  # fmt: skip
 """Fields used from an Environment record, besides the version of torch among the packages."""
 
-_TORCH_GB = re.compile(r"memory/mem-(max-)?(allocated|reserved)-gigabytes")
+_TORCH_GB = re.compile(r"memory/(?:rank_\d+/)?mem-(max-)?(allocated|reserved)-gigabytes")
 _TORCH_MIB = re.compile(r"memory/rank_\d+/((?:max_)?(?:allocated|reserved))_mib")
 _JOB_GB = re.compile(r"gpu/(node\d+/)?memory_(used_avg|total)_gb(\.max)?")
 _RESERVED = "gpu/max_reserved_memory_gib"  # TorchTitan's "memory"

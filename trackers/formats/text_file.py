@@ -93,17 +93,27 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def open_text(path: Path) -> Iterator[io.TextIOWrapper]:
-    """A file as text, its line ends as they are.
+    """A file as text, its line ends as they are; half a character at its end is left out.
 
     Raises, from the reading: UnicodeDecodeError: it isn't UTF-8. Else as :func:`as_text`.
     """
     with open_bytes(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        text = io.TextIOWrapper(file, encoding="utf-8", errors=_LEAVE_CUT, newline="")
         try:
             yield text
         finally:
             with contextlib.suppress(ValueError, OSError):
                 text.detach()
+
+
+def _leave_cut(error: UnicodeError) -> tuple[str, int]:
+    if isinstance(error, UnicodeDecodeError) and error.reason == "unexpected end of data":
+        return "", error.end
+    raise error
+
+
+_LEAVE_CUT = "trackers-leave-cut"
+codecs.register_error(_LEAVE_CUT, _leave_cut)
 
 
 def read_text(path: Path) -> str:
@@ -239,7 +249,7 @@ class _Recoded(io.RawIOBase):
         while not self._ready and not self._ended:
             block = self._file.read(BLOCK)
             self._ended = not block
-            text = self._decoder.decode(block, final=self._ended)
+            text = self._decoder.decode(block)  # half a character at the end is none
             if text and not self._begun:
                 text, self._begun = text.removeprefix("\ufeff"), True
             self._ready = text.encode("utf-8")

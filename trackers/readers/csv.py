@@ -33,8 +33,6 @@ from trackers.records import FLOAT_NAMES, Config, Finish, Metrics, Record, Summa
 
 OURS = ("step", "time")
 """First columns of a table that this package wrote."""
-FORM = 5
-"""Of names, steps and times: another one makes what was kept of tables void."""
 SETTINGS = ("hparams.yaml", "args.yaml", "params.json")
 """Files beside a table that hold its run's configuration: Lightning's, Ultralytics', RLlib's."""
 FOLDERS_NAME = ("metrics", "results", "progress", "monitor")
@@ -134,6 +132,7 @@ class CsvReader(Reader):
     """Reads tables of metrics."""
 
     scheme = "csv"
+    form = 6
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the ``metrics.csv`` files in it."""
@@ -144,7 +143,7 @@ class CsvReader(Reader):
         """See :class:`trackers.readers.reader.Reader`."""
         path = _path(run)
         beside = [path.with_name(name) for name in ("summary.csv", *SETTINGS)]
-        return f"{FORM}:{helpers.version([path, *(other for other in beside if other.is_file())])}"
+        return helpers.version([path, *(other for other in beside if other.is_file())])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""

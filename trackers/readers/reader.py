@@ -92,9 +92,10 @@ class Reader(ABC):
     """What sources begin with: that of the entry point."""
     needs: ClassVar[Sequence[str]] = ()
     """Import names of the packages that it uses."""
+    form: ClassVar[int] = 1
+    """Of what ``read`` yields: another one than before makes void what was cached of such sources."""
     embeds: ClassVar[bool] = False
-    """Whether its files hold pictures and sounds themselves: ``trackers ui`` has those of a run that somebody looks at
-    put beside, by ``files`` of :meth:`read`."""
+    """Whether its files hold pictures and sounds: ``trackers ui`` has those of a run that is looked at put beside."""
 
     @abstractmethod
     def runs(self, where: str) -> list[SourceRun]:

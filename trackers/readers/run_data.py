@@ -314,6 +314,7 @@ def _read(reader: Reader, run: SourceRun) -> tuple[list[Block], list[Record]]:
     if (own := reader.columns(run)) is not None:
         return list(own[0]), list(own[1])
     version = reader.version(run)
+    version = version and f"{reader.form}:{version}"
     cache = Cache(f"run {run.source}")
     state = cache.state() or {}
     if version and state.get("version") == version:

@@ -135,6 +135,45 @@ def test_epoch_that_is_trained_again_takes_the_earliers_place(last: int, alike: 
     assert note.startswith("training went back from step 3 to 3") if last == 3 else note == ""
 
 
+@pytest.mark.parametrize("each", [7, 50])
+def test_bar_that_shows_not_each_step_says_the_steps_that_it_shows(each: int) -> None:
+    """Lightning's ``refresh_rate``: a multiple of it, and an epoch's last step, of epochs whose length is known."""
+    shown = [(epoch, batch) for epoch in range(3) for batch in (*range(each, 120, each), 120)]
+    records, note = read("".join(lightning(epoch, batch, 120) for epoch, batch in shown))
+    assert ([step for step, _ in points(records)], note) == ([120 * epoch + batch for epoch, batch in shown], "")
+
+
+def test_steps_behind_an_epoch_of_unknown_length_may_be_too_low() -> None:
+    """A bar that doesn't know its end, and isn't drawn at each step, doesn't say how many there were: it is noted."""
+    line = "Epoch {}: |##| {}/? [00:{:02d}<?,  1.00it/s, v_num=0, loss=2]\n"
+    shown = [(epoch, batch) for epoch in range(2) for batch in (5, 10, 15)]
+    records, note = read("".join(line.format(epoch, batch, batch) for epoch, batch in shown))
+    assert [step for step, _ in points(records)] == [5, 10, 15, 20, 25, 30]
+    assert note.startswith("the log doesn't say how long epochs were")
+    shown = [(epoch, batch) for epoch in range(2) for batch in (1, 2, 3)]
+    records, note = read("".join(line.format(epoch, batch, batch) for epoch, batch in shown))
+    assert ([step for step, _ in points(records)], note) == ([1, 2, 3, 4, 5, 6], "")
+
+
+@pytest.mark.parametrize("name", ["lightning", "timm", "mmengine"])
+def test_epochs_that_a_log_lacks_had_as_many_steps_as_the_next(name: str) -> None:
+    """They come behind those that it has, however long these were: no step falls."""
+    lengths = ((0, 40), (2, 8), (3, 8))
+    text = "".join(PRINTED[name](epoch, batch, of) for epoch, of in lengths for batch in (1, of))
+    records, note = read(text)
+    assert ([step for step, _ in points(records)], note) == ([1, 40, 49, 56, 57, 64], "")
+
+
+def test_evaluation_is_at_the_step_that_a_checkpoint_names() -> None:
+    """MMEngine evaluates between two rows, too; the checkpoint that it saves before that has the step."""
+    line = "03/01 10:00:{:02d} - mmengine - INFO - {}\n"
+    text = line.format(1, "Iter(train) [ 50/1000]  loss: 2") + line.format(2, "Saving checkpoint at 80 iterations")
+    text += line.format(3, "Iter(val) [20/20]    mIoU: 40.5  time: 0.05")
+    text += line.format(4, "Iter(train) [100/1000]  loss: 2")
+    text += line.format(5, "Iter(val) [20/20]    mIoU: 41.5  time: 0.05")
+    assert [step for step, _ in points(read(text)[0])] == [50, 80, 100, 100]
+
+
 def test_bar_of_all_training_is_the_clock_of_each_row() -> None:
     """What it says is since the start, also in the first row: levanter's."""
     line = "Progress on:train {}.0it/10.0kit rate:1.5it/s remaining:10:00 elapsed:{} postfix:loss=6.25\n"

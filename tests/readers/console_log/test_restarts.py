@@ -158,13 +158,12 @@ def test_second_line_of_a_step_with_other_values_is_said() -> None:
     assert read(iters(0, 10) + iters(10, 20))[1] == ""
 
 
-def test_row_of_a_process_that_took_anothers_place_is_said() -> None:
-    """Ray's new worker says a step again, and nothing tells that training began again: the note names its line."""
+def test_row_of_a_process_that_took_anothers_place_takes_the_rows_place() -> None:
+    """Ray's new worker says a step again, and one process alone writes verl's rows: training began again."""
     line = "(TaskRunner pid={}) step:2 - actor/lr:1e-06 - critic/score/mean:{}\n"
     records, note = read(line.format(4711, 0.25) + line.format(5711, 0.5))
-    assert rows(records)[2]["critic/score/mean"] == 0.25
-    assert note.startswith("1 lines say other values of a step")
-    assert "at line 2" in note
+    assert rows(records)[2]["critic/score/mean"] == 0.5
+    assert note == "training went back from step 2 to 2 at line 2"
     assert read(line.format(4711, 0.25) + line.format(5711, 0.25))[1] == ""
 
 
@@ -482,3 +481,31 @@ def test_keys_says_what_was_not_understood(tmp_path: Path) -> None:
     for _ in range(2):
         note = trackers.load(f"log:{path}").run.note
         assert note == "read 3 of 4 rows; 1 not understood, first at line 3: iter 20: loss 2.00"
+
+
+def verl(step: int, pid: int, score: float = 0.5) -> str:
+    return f"(TaskRunner pid={pid}) step:{step} - actor/entropy:{score} - training/global_step:{step}\n"
+
+
+SET = "(TaskRunner pid=9) Setting global step to {}\n"
+VALIDATED = "(TaskRunner pid=9) step:{} - val-core/math/acc/mean@1:0.75 - val-aux/num_turns/min:2\n"
+
+
+@pytest.mark.parametrize(
+    ("loaded", "again", "began"),
+    [
+        (SET.format(3) + VALIDATED.format(3), (4, 5), 3), (SET.format(2) + VALIDATED.format(2), (3, 4), 2),
+        (SET.format(2), (3,), 2), ("", (3, 4), 2), ("", (2, 3), 1),
+    ],
+)  # fmt: skip
+def test_run_of_verl_goes_on_in_another_process(loaded: str, again: tuple[int, ...], began: int) -> None:
+    """Its rows take the place of those from there on, said or not; the evaluation with which it begins is its own."""
+    text = "".join(verl(step, 4) for step in (1, 2, 3)) + loaded + "".join(verl(step, 9, 9.0) for step in again)
+    records, note = read(text)
+    found = rows(records)
+    assert [step for step in found if found[step].get("actor/entropy") == 9.0] == list(again)
+    assert starts(text) == [None, began]
+    assert [step for step in found if "val-core/math/acc/mean@1" in found[step]] == ([began] if "val" in loaded else [])
+    assert {step for step in found if "actor/entropy" in found[step]} == set(range(1, again[-1] + 1))
+    line = 4 + loaded.count("\n")
+    assert note == ("" if again[0] > 3 else f"training went back from step 3 to {again[0]} at line {line}")

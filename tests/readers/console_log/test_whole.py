@@ -164,6 +164,35 @@ def test_junk_between_rows_changes_nothing(name: str, data: st.DataObject) -> No
     assert counted(note) == 0
 
 
+WORDS = {
+    "megatron": "iteration", "primus": "iteration", "neox": "samples/sec", "nemo": "Training", "maxtext": "completed",
+    "nanogpt": "iter", "litgpt": "Epoch", "prime": "Step", "mmengine": "Iter", "timm": "Train", "fairseq": "epoch",
+    "deepspeed": "epoch", "trainer": "{",
+}  # fmt: skip
+"""Where a program's own text begins in its rows, behind its logger's; else at "step"."""
+
+
+@pytest.mark.parametrize("before", ["saving the model ", "done in 3.5 s", "50% of files: a/b.py:12 read", "x" * 600])
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_row_behind_a_text_without_an_end_is_read(name: str, before: str) -> None:
+    """Another process's text, or a print's, that has no line end takes no row away, and none of its values."""
+    lines = log_of(name, 8, 3)
+    whole = rows(read("\n".join(lines) + "\n")[0])
+    at = len(lines) - 4
+    begin = lines[at].index(WORDS.get(name, "step"))
+    bar = lines[at][:begin] if name == "trainer" else ""  # which says its step
+    lines[at] = bar + before + lines[at][begin:]
+    records, note = read("\n".join(lines) + "\n")
+    assert (rows(records), note) == (whole, "")
+    if name in ("litgpt", "timm"):  # whose rows are told by all that they say
+        return
+    lines[at] = lines[at][:-3] + "?~?"
+    records, note = read("\n".join(lines) + "\n")
+    assert counted(note) == 1
+    step = at + 1 - (len(lines) - 8)
+    assert rows(records) | {step: whole[step]} == whole
+
+
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(sorted(ROWS)), st.integers(0, 10**6), st.data())

@@ -563,7 +563,7 @@ VARIANTS: dict[str, Sample] = {
             1: {"actor/pg_loss": 0.8, "critic/score/mean": 0.8, "val-core/a/acc/mean@1": 0.58},
             2: {"actor/pg_loss": 0.7, "critic/score/mean": 0.9},
         },
-        "verl", release="0.1 to 0.7 (2024 to 2026)",
+        "verl", release="0.3 and later (2025)",
     ),
     "megatron-wrapped": Sample(
         {
@@ -707,6 +707,26 @@ VARIANTS: dict[str, Sample] = {
         },
         "Megatron Bridge", release="0.1 and later (2025, 2026)", status="finished", total=50,
         begins="2025-03-07 15:18:33.000", ends="2025-03-07 15:18:33.000",
+    ),
+    "bridge-memory": Sample(
+        {
+            1: {"Step Time (s)": 11.23, "perf/tflops_per_gpu": 231.4, "consumed_samples": 32, "perf/iter_ms": 11230.4,
+                "learning_rate": 2.5e-06, "global_batch_size": 32, "train_loss": 11.93511, "loss_scale": 1.0,
+                "grad_norm": 7.125, "skipped_iterations": 0, "nan_iterations": 0,
+                "memory/rank_0/mem-allocated-gigabytes": 41.072, "memory/rank_0/mem-reserved-gigabytes": 116.89,
+                "memory/rank_0/mem-max-allocated-gigabytes": 94.41, "memory/rank_0/mem-alloc-retires": 0,
+                "memory/rank_0/mem-allocated-count": 571, "memory/rank_1/mem-allocated-gigabytes": 41.113,
+                "memory/rank_1/mem-reserved-gigabytes": 116.9, "memory/rank_1/mem-max-allocated-gigabytes": 94.5,
+                "memory/rank_1/mem-alloc-retires": 0, "memory/rank_1/mem-allocated-count": 433},
+            2: {"Step Time (s)": 4.21, "perf/tflops_per_gpu": 617.5, "consumed_samples": 64, "perf/iter_ms": 4210.8,
+                "learning_rate": 5e-06, "global_batch_size": 32, "train_loss": 11.73511, "loss_scale": 1.0,
+                "grad_norm": 6.125, "skipped_iterations": 0, "nan_iterations": 0,
+                "memory/rank_0/mem-allocated-gigabytes": 51.072, "memory/rank_0/mem-reserved-gigabytes": 126.89,
+                "memory/rank_0/mem-max-allocated-gigabytes": 104.41, "memory/rank_0/mem-alloc-retires": 1,
+                "memory/rank_0/mem-allocated-count": 572},
+        },
+        "Megatron Bridge", release="0.1 and later (2025, 2026)", total=40, begins="2026-04-11 09:12:03.000",
+        ends="2026-04-11 09:12:07.000",
     ),
     "deepspeed-pipeline": Sample(
         {

@@ -442,13 +442,13 @@ class LogStream:
     def _is_renamed(self, row: LogRow, seen: _Seen) -> bool:
         """Whether a writer that is new may be an earlier one: after a restart a process or a pod has another name, and
         a smaller world another last rank."""
-        if seen.newest >= 0:
-            return False
+        if seen.newest >= 0 or row.program.alone:  # of these a process of its own is another attempt
+            return seen.newest < 0 and seen.step <= seen.top
         said = self._loaded_before(seen.step)
         is_top = seen.step == seen.top  # of the newest step another rank writes its line a moment later
         if row.time is None:
             if is_top:  # a rank that loads late says what the attempt began with
-                return said and (row.program.alone or self._first <= (self._resumed or 0))
+                return said and self._first <= (self._resumed or 0)
             return seen.step < seen.top and (seen.tail is None or (said and seen.tail != row.tail))
         return row.time > self._latest + BESIDE_S * is_top > 0 and (seen.step < seen.top or (is_top and said))
 
@@ -541,7 +541,8 @@ class LogStream:
         else:
             row.ahead, row.placed = self._evidence and self.attempt > 0, row.step is not None
             if row.step is None:
-                row.step = self._pending.step if self._pending is not None else self._step
+                row.step = (self._pending.step or 0) if self._pending is not None else self._step
+                row.step = max(row.step, self.lines.reached)
             begins = self._begins if row.ahead else 0
             key = (row.kind, row.step, row.source if row.kind == kinds.MEMORY else "", row.form, row.part, begins)
         known = self._copies.get(key)
@@ -573,6 +574,7 @@ class LogStream:
             self.account.again.append((newest, row.step or 0, self.lines.number))
         self._copies.clear()
         self._newest.clear()
+        self.lines.reached = 0
         self.lines.forget_tails(row)
         self._shift_s = 0.0
         self._clock = row.time if row.time is not None else self._clock
@@ -793,7 +795,7 @@ class Account:
     def __init__(self) -> None:
         self.seen = self.bad = 0
         self.first: tuple[int, bytes] | None = None
-        self.numbered = self.late = False
+        self.numbered = self.late = self.unsure = False
         self.again: list[tuple[int, int, int]] = []
         self.fell: list[tuple[int, int, int]] = []
         self.others: list[tuple[int, int]] = []
@@ -815,7 +817,8 @@ class Account:
             self._add_bad(1, line, text)
 
     def close(self, stream: LogStream) -> None:
-        """Add lines of programs that were recognised only behind them."""
+        """Add what was found only behind the lines that it is about, such as which programs there are."""
+        self.unsure = stream.lines.unsure
         for program, known in stream.lines.maybe.items():
             if stream.lines.is_known(program):
                 self.seen += known.lines
@@ -848,6 +851,8 @@ class Account:
             yield f"values of {program}'s rows are called {head}/…"
         if self.numbered:
             yield "the log has no steps: its rows are numbered"
+        if self.unsure:
+            yield "the log doesn't say how long epochs were, nor shows each step: steps behind the first may be too low"
         if self.late:
             yield "steps are a progress bar's, and the epochs don't agree with it: it may be late, and steps too low"
 
@@ -972,8 +977,6 @@ def _read_lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) ->
 
 STDIN = "-"
 CUT = "the packed log is cut or damaged: this is what could be read of it"
-FORM = 12
-"""Of names and values: another one makes what was kept of logs void."""
 BUFFER_BYTES = 1 << 20
 IN_MEMORY_BYTES = 16 << 20
 """Of standard input that are kept in memory; more go to a file."""
@@ -1034,6 +1037,7 @@ class LogReader(Reader):
     """Console logs as runs: a file (perhaps packed), a glob, or ``-`` for standard input, which is kept."""
 
     scheme = "log"
+    form = 13
 
     def runs(self, where: str) -> list[SourceRun]:
         """One run for each file, the one changed last first. See :class:`trackers.readers.reader.Reader`."""
@@ -1051,7 +1055,7 @@ class LogReader(Reader):
             stat = Path(str(run.native["path"])).stat()
         except OSError:
             return ""
-        return f"{stat.st_size}:{stat.st_mtime_ns}:{time.timezone}:{FORM}:{own_format.version()}"
+        return f"{stat.st_size}:{stat.st_mtime_ns}:{time.timezone}:{own_format.version()}"
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """The log's records. See :class:`trackers.readers.reader.Reader`.

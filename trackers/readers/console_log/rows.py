@@ -15,7 +15,7 @@ import msgspec
 
 from trackers.readers.console_log import programs
 from trackers.readers.console_log.forms import program as kinds
-from trackers.readers.console_log.forms.fields import PIPES, FieldReader, Fields, scaled, seconds
+from trackers.readers.console_log.forms.fields import LITERAL, PIPES, FieldReader, Fields, scaled, seconds
 from trackers.readers.console_log.forms.program import PARTS, ROWS, TRAIN, Form, Program
 from trackers.readers.console_log.lines import COLOR, begins_message, find_time, minute_start, split
 from trackers.readers.console_log.own_format import OwnForm, Patience
@@ -36,6 +36,12 @@ _PREFIX_BYTES = 512
 """A line's head (stamps, rank, file) is no longer; what precedes is another line that lost its end."""
 _OPEN = re.compile(rb"\|\s*(?:\w+ )?(?:max )?mem usage[/\w]*:[^|]*(?:GB|GiB|%)\s*$")
 """A last field behind which no "|" stands, though others have one: Primus joins its fields."""
+_GLUED = re.compile(rb"\|(?=[^\s|])[^|\n]*$")
+"""Another process's text behind a row's last "|", which a blank follows where the row goes on."""
+_JOINED = re.compile(
+    rb"(?<=\S)(?=Step Time : \d|\[Rank \d{1,9}\] \(after | {0,2}\[\d{4}-\d\d-\d\d [\d:.]{8,15}\] iteration )"
+)
+"""Where a row of Megatron's kind begins behind another's, of which a process wrote no line end yet."""
 _INDENTED = re.compile(rb"\s{2,200}[A-Za-z_](?:[^=\n]{0,200}=|[^\n]{0,400}\s[-+]?[\d.]{1,30}\s*$)")
 """A field on a line of its own, whatever it says."""
 _MOST = 16
@@ -157,6 +163,9 @@ class LineReader:
         self._mine: list[tuple[Program, Form]] = []  # of programs that are known, which are tried first
         self._of_words: dict[tuple[bytes, ...], Sequence[tuple[Program, Form]]] = {}
         self._whole = self._last = True
+        self.reached = 0  # by a line without values
+        self.unsure = False  # an epoch may have been longer than its bar says
+        self._gap = 0  # steps between the last two rows of an epoch
         self._open = False  # an epoch began, and isn't done, or columns of training
         self._took: bytes | None = None  # by the bar behind an evaluation's columns
 
@@ -300,6 +309,8 @@ class LineReader:
             self._piped.add(TRAIN)
             return self._quick_row(line, head, end, values)
         more = line.count(b"iteration ", end)
+        if _JOINED.search(line, end):
+            return None
         if more == 0 or (more == 1 and b"per iteration (" in line):
             return self._quick_row(line, head, end, None)
         return None
@@ -320,12 +331,23 @@ class LineReader:
         """The rows of a line without colours, which may be had in two ways: behind a prefix, and with what was one."""
         if self._own and (rows := self._of_own(lines)) is not None:
             return rows
+        if megatron.FAMILY in self.known and _JOINED.search(lines[-1], 1):
+            return self._joined(_JOINED.split(lines[-1]))
         rows = self._first_of(lines, self._mine)
         if rows is not None:
             return rows
         forms = self._forms_of(lines[-1])
         rows = self._first_of(lines, forms)
         return self._damaged(lines[0], forms) if rows is None else rows
+
+    def _joined(self, parts: Sequence[bytes]) -> Sequence[LogRow]:
+        """The rows of a line in which several processes wrote one behind the other."""
+        rows: list[LogRow] = []
+        whole = self._whole
+        for place, part in enumerate(parts, 1):
+            self._whole = whole and place == len(parts)
+            rows += self._search(part)
+        return rows
 
     def _first_of(self, lines: Sequence[bytes], forms: Sequence[tuple[Program, Form]]) -> Sequence[LogRow] | None:
         """The rows of the first form that a line is of, which may be had in two ways; None: of none."""
@@ -383,9 +405,8 @@ class LineReader:
     def _has(self, row: LogRow, needs: Sequence[str]) -> bool:
         """Whether a row has one of the fields without which it may be another program's."""
         self.fill(row)
-        keys = [key.decode("utf-8", "replace") for key in row.keys]
         sound = not row.bad or self.is_known(row.program)
-        return sound and any(all(fnmatch.filter(keys, part) for part in need.split("+")) for need in needs)
+        return sound and _has_keys(row, needs)
 
     def _has_values(self, row: LogRow) -> bool:
         """Whether a row says more than its place."""
@@ -400,7 +421,7 @@ class LineReader:
             self.maybe[program] = known._replace(lines=known.lines + 1)
 
     def _damaged(self, line: bytes, forms: Sequence[tuple[Program, Form]]) -> Sequence[LogRow]:
-        """A line that is no row, and looks like one."""
+        """A line that is no row, and looks like one; or is one behind another's text, which has no line end."""
         for program, form in forms:
             if form.damaged is None or form.literal not in line:
                 continue
@@ -410,7 +431,33 @@ class LineReader:
                 return [broken, *self._behind(program, form, line, place)]
             if place is not None:
                 self._suspect(program, line)
+        for program, form in forms:
+            rows = self._behind_text(program, form, line) if form.kind in ROWS else None
+            if rows is not None:
+                return rows
         return ()
+
+    def _behind_text(self, program: Program, form: Form, line: bytes) -> Sequence[LogRow] | None:
+        """The row behind a text that lacks its line end: read if it has what such rows had before, else broken."""
+        at, match = 0, None
+        for _ in range(_MOST):
+            at = line.find(form.literal, at + 1, LOOKED_AT)
+            if at < 0 or (match := form.pattern.match(line, at)) is not None:
+                break
+        if match is None or begins_message(line, at) or (form.fields is LITERAL and b"{" in line[:at]):
+            return None
+        known = [keys for keys, _ in self._tails.get(form, ())]
+        row = self._row(program, form, line, *match.span(), match.groupdict())
+        self.fill(row)
+        closed = not (form.fields and form.fields.closes and row.bad)  # else it has no keys
+        if closed and row.keys not in known and not _has_keys(row, form.always or form.needs):
+            return None
+        if not self.is_known(program):
+            if not row.bad and _has_keys(row, form.needs):
+                self._suspect(program, line)
+            return None
+        same = not (row.bad or row.cut) and (row.keys in known or form.fields is None or form.bar)
+        return [row if same else LogRow(None, BROKEN, program, form, line, 0, 0, filled=True)]
 
     def _behind(self, program: Program, form: Form, line: bytes, place: int) -> Sequence[LogRow]:
         """The row that follows one which lost so much that it can't be read, and begins at a place."""
@@ -448,6 +495,8 @@ class LineReader:
                         batch, kinds.BAR, program, form, line, begin, end, total=of, elapsed=self.spent[of], filled=True
                     )
                 ]
+        elif form.kind == kinds.PROGRESS:
+            self.reached = _int(groups.get("step")) or self.reached
         elif form.kind == kinds.SIGN:
             self._signed.add(program.family or program.name)
         elif form.kind in (kinds.RESUME, kinds.BEGIN, kinds.END):
@@ -541,7 +590,7 @@ class LineReader:
             row.step = sum(self._epochs[program][epoch])
 
     def _steps_before(self, program: Program, epoch: int, batch: int, of: int | None) -> int:
-        """How many steps came before an epoch, as far as the log has them; an epoch that it lacks had as many.
+        """How many steps came before an epoch, as far as the log has them; epochs that it lacks had as many as this.
 
         Args:
             batch, of: how far it is, and its steps, if the log says so.
@@ -549,12 +598,14 @@ class LineReader:
         epochs = self._epochs[program]
         if epoch - 1 in epochs:
             before = sum(epochs[epoch - 1])
+            self.unsure = self.unsure or (epoch not in epochs and of is None and self._gap > 1)
         elif epoch in epochs:
             before = epochs[epoch][0]
         else:
+            last = max((known for known in epochs if known < epoch), default=program.first_epoch - 1)
             newest = next(reversed(epochs.values()), (0, 0))
-            before = sum(newest) if of is None else max(0, epoch - program.first_epoch) * of
-        epochs.pop(epoch, None)  # the newest is the last
+            before = sum(newest) if of is None else sum(epochs.get(last, ())) + max(0, epoch - last - 1) * of
+        self._gap = batch - epochs.pop(epoch, (before, 0))[1] or self._gap  # the newest is the last
         epochs[epoch] = before, batch if of is None else of
         if len(epochs) > EPOCHS:
             del epochs[next(iter(epochs))]
@@ -578,6 +629,7 @@ class LineReader:
                 return Fields({}, {}, (), False)
             return reader.read(text[: -len(layout.closes)])
         if row.program.family == megatron.FAMILY:
+            text = _GLUED.sub(b"|", text)
             if b"rank-" in text:
                 text = megatron.RANK_OF_PEAK.sub(rb"\2rank: \1 | \2", text)
             text = self._uncut(row, text)
@@ -628,6 +680,12 @@ class LineReader:
         self._tails = {form: tails for form, tails in self._tails.items() if form is megatron.TRAINING}
         if row.filled and not row.cut and row.form is not megatron.TRAINING:
             self._tails[row.form] = [(row.keys, _tail_of(row.form, row.keys, row.line[row.end :].rstrip()))]
+
+
+def _has_keys(row: LogRow, needs: Sequence[str]) -> bool:
+    """Whether a row has the fields of one of these; of none without any."""
+    keys = [key.decode("utf-8", "replace") for key in row.keys]
+    return not needs or any(all(fnmatch.filter(keys, part) for part in need.split("+")) for need in needs)
 
 
 def _note_writer(row: LogRow, head: bytes) -> None:
@@ -686,7 +744,7 @@ def _word_places(line: bytes, form: Form) -> Iterator[int]:
     for _ in range(_MOST):
         if at < 0:
             return
-        if begins_message(line, at) or (follows and _may_follow(line, form, at)):
+        if form.anywhere or begins_message(line, at) or (follows and _may_follow(line, form, at)):
             yield at
             follows = follows or form.pattern.match(line, at) is not None
         at = line.find(form.literal, at + 1, LOOKED_AT)

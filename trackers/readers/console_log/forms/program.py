@@ -45,6 +45,7 @@ class Form:
             or ``rank`` has. endings: of keys, and what stands for them behind that. keys: what the log calls a value
             of the head, by its group, where that is no name of a group.
         step_key: the field that is the step.
+        anywhere: the head is like nothing else, so that it also stands behind another's text.
         fixed: each such line has the same fields, numbers with as many decimals: a shorter one lost its end.
         optional: keys that may be missing at such a line's end.
         last: pattern of the end of such a line, where their fields differ: one that ends otherwise lost its end.
@@ -69,6 +70,7 @@ class Form:
     keys: Mapping[str, str] = field(default_factory=dict)
     step_key: str = ""
     first: bool = True
+    anywhere: bool = False
     fixed: bool = False
     optional: tuple[str, ...] = ()
     last: str = ""
@@ -166,8 +168,9 @@ class Program:
         taken = {name for names in table.values() for name in ([names] if isinstance(names, str) else names)}
 
         def of(key: str) -> tuple[str, ...]:
-            if form.kind == MEMORY:  # these programs' MB are MiB
-                return (f"memory/rank_{int(part)}/{key.replace(' ', '_')}_mib",)
+            if form.kind == MEMORY:  # Megatron-LM's MB are MiB; Megatron Bridge's keys say their unit
+                name = key if key.startswith("mem-") else f"{key.replace(' ', '_')}_mib"
+                return (f"memory/rank_{int(part)}/{name}",)
             end = next((end for end in form.endings if key.endswith(end)), "")
             full = form.named.format(key.removesuffix(end), part=part).strip() + form.endings.get(end, "")
             if self.naming is not None:

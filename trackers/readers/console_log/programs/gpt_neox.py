@@ -11,7 +11,8 @@ TRAINING = Form(
     r"samples/sec: (?P<samples>NUM) \| iteration\s+(?P<step>INT)\s*/\s*(?P<total>INT)\s*\|",
     fields=PIPES,
     keys={"samples": "samples/sec"},
-    looks=r"samples/sec: NUM? ?(?:$|\| ?(?:$|iter))",
+    anywhere=True,
+    looks=r"samples/sec: NUM? ?(?:$|\| ?(?:$|i))",
 )
 LOADED = Form("successfully loaded", r"successfully loaded \S{1,500}global_step(?P<step>INT)", RESUME)
 

@@ -131,8 +131,8 @@ EVALUATIONS = tuple(
                            ("test", r"[^|]{0,100}", "test"))
 )  # fmt: skip
 MEMORY_OF_RANK = Form(
-    "memory (MB)", r"\[Rank (?P<rank>INT)\] \(after (?P<step>INT) iterations\) memory \(MB\) \|",
-    MEMORY, PIPES, first=False, looks=r"\[Rank INT\] \(after INT iterations\) memory \(MB\)",
+    "[Rank ", r"\[Rank (?P<rank>INT)\] \(after (?P<step>INT) iterations\) memory \([MG]B\) \|",
+    MEMORY, PIPES, looks=r"\[Rank INT\] \(after INT iterations\) memory",
 )  # fmt: skip
 LOADED = Form("successfully loaded", r"successfully loaded checkpoint .{0,2000}at iteration (?P<step>INT)", RESUME)
 DONE = Form("[after training is done]", r"\[after training is done\] datetime", END)

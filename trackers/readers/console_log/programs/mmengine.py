@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trackers.readers.console_log.forms.fields import SECONDS, SPACED
-from trackers.readers.console_log.forms.program import EVAL, RESUME, TRAIN, Form, Program
+from trackers.readers.console_log.forms.program import EVAL, PROGRESS, RESUME, TRAIN, Form, Program
 
 _AT = r"\s{0,9}(?:\[\s{0,9}(?P<epoch>INT)\])?\[\s{0,18}(?P<batch>INT)/\s{0,18}(?P<of>INT)\]\s"
 
@@ -26,6 +26,7 @@ PROGRAM = Program(
         *_forms("train", TRAIN, "{}"),
         *_forms("val", EVAL, "val/{}"),
         *_forms("test", EVAL, "test/{}"),
+        Form("Saving checkpoint at", r"Saving checkpoint at (?P<step>INT) iterations", PROGRESS),
         Form("resumed epoch:", r"resumed epoch: INT, iter: (?P<step>INT)", RESUME),
     ),
     names={"loss": "train_loss", "val/loss": "val_loss", "lr": "learning_rate", "grad_norm": "grad_norm",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from trackers.readers.console_log.forms.fields import DASHES
-from trackers.readers.console_log.forms.program import RESUME, Form, Program
+from trackers.readers.console_log.forms.program import EVAL, RESUME, Form, Program
 
 TRAINING = Form(
     "step:", r"step:(?P<step>INT) - (?=\S+:)", fields=DASHES, always=("*/*",), looks=r"step:INT(?: -| ?$)",
 )  # fmt: skip
+VALIDATION = Form("step:", r"step:(?P<step>INT) - (?=(?:val[-/]\S{1,400}(?: - |\s*$))+$)", EVAL, DASHES)
+"""Before training, and where it is resumed; later ones stand in training's rows."""
 RESUMED = Form("etting global step to", r"Setting global step to (?P<step>INT)", RESUME, first=False)
 
 PROGRAM = Program(
@@ -15,7 +17,7 @@ PROGRAM = Program(
     "verl/utils/logger/aggregate_logger.py",
     "step:1 - actor/pg_loss:0.05 - actor/lr:1e-06 - critic/score/mean:np.float64(0.5) - timing_s/step:90.5",
     "`step`; step 0 is the validation before training",
-    (TRAINING, RESUMED),
+    (VALIDATION, TRAINING, RESUMED),
     alone=True,
     releases=((r"np\.float64\(", "0.5 and later (2025, 2026)"), (r"val-core/|val-aux/", "0.3 and later (2025)"),
               (r"step:", "0.1 to 0.7 (2024 to 2026)")),
