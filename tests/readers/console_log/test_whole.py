@@ -164,6 +164,31 @@ def test_junk_between_rows_changes_nothing(name: str, data: st.DataObject) -> No
     assert counted(note) == 0
 
 
+def wrapped(text: str, width: int) -> str:
+    """A text as it lies on a terminal's page of that width."""
+    return "".join(f"{line[at : at + width]}\n" for line in text.splitlines() for at in range(0, len(line), width))
+
+
+@pytest.mark.parametrize("width", [60, 80, 99, 120, 150])
+@pytest.mark.parametrize("name", sorted(set(ROWS) - {"trainer"}))
+def test_lines_that_a_terminal_wrapped_are_whole(name: str, width: int) -> None:
+    """Those copied from its page, with other lines between."""
+    lines = log_of(name, 12, 5)
+    text = "\n".join(lines[:5]) + "\nsaving the model\n" + "\n".join(lines[5:]) + "\n"
+    records, note = read(wrapped(text, width))
+    assert (rows(records), note) == (rows(read(text)[0]), "")
+
+
+@pytest.mark.parametrize("between", ["Step Time : 2.01s GPU utilization: 4.5MODEL_TFLOP/s/GPU", "12 files", "7"])
+def test_lines_of_equal_length_are_not_wrapped(between: str) -> None:
+    """Rows that are as long as each other, the longest of a log, each with another line behind it, are as they are."""
+    line = " [2026-03-01 10:00:{0:02d}] iteration {0:8d}/     900 | consumed samples: {0:12d} | lm loss: 2.000000E+00 |"
+    lines = [text for step in range(10, 16) for text in (line.format(step), between)]
+    records, note = read("\n".join(lines) + "\n")
+    found = {step: values["consumed_samples"] for step, values in rows(records).items()}
+    assert (found, note) == ({step: step for step in range(10, 16)}, "")
+
+
 WORDS = {
     "megatron": "iteration", "primus": "iteration", "neox": "samples/sec", "nemo": "Training", "maxtext": "completed",
     "nanogpt": "iter", "litgpt": "Epoch", "prime": "Step", "mmengine": "Iter", "timm": "Train", "fairseq": "epoch",
@@ -191,6 +216,16 @@ def test_row_behind_a_text_without_an_end_is_read(name: str, before: str) -> Non
     assert counted(note) == 1
     step = at + 1 - (len(lines) - 8)
     assert rows(records) | {step: whole[step]} == whole
+
+
+def test_row_whose_last_value_is_followed_by_its_key_again_is_counted() -> None:
+    """Another process's text behind it begins with that key: the value isn't understood, and the others are read."""
+    lines = log_of("maxtext", 4, 2)
+    lines[2] += "loss: 0.5"
+    records, note = read("\n".join(lines) + "\n")
+    assert counted(note) == 1
+    assert "train_loss" not in rows(records)[3]
+    assert "perf/iter_time_sec" in rows(records)[3]
 
 
 @pytest.mark.slow

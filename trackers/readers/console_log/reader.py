@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -160,7 +160,7 @@ class LogStream:
         """
         wrapped = 0.0
         lines = self.lines
-        for number, line in enumerate(_read_lines(file, self._say_cut), 1):
+        for number, line in _unwrapped(_read_lines(file, self._say_cut), self._survey.width):
             lines.number = number
             parts = pieces(line)
             for place, (text, whole) in enumerate(parts, 1):
@@ -873,6 +873,7 @@ class Survey(NamedTuple):
     main: str = ""
     bars: BarSteps = BarSteps()
     told: Collection[str] = ()
+    width: int = 0
 
 
 def survey(
@@ -885,8 +886,11 @@ def survey(
             are told by these. year: as for :class:`LogStream`.
     """
     found = Survey()
+    with opened() as file, contextlib.suppress(text_file.PackedError):
+        head = file.read(HEAD_BYTES)
+        found = Survey(width=_width_of(head, year, formats) if _likely_width(head) else 0)
     while True:
-        stream = LogStream("", 0.0, year, Survey(bars=found.bars), formats=formats)
+        stream = LogStream("", 0.0, year, Survey(bars=found.bars, width=found.width), formats=formats)
         steps = []
         with opened() as file, contextlib.suppress(NotFound):
             steps = [record.from_step for record in stream.read(file) if isinstance(record, Start)]
@@ -894,9 +898,63 @@ def survey(
         main = max(counts, key=lambda name: counts[name], default="")
         bars = bar_steps(stream.paired[TRAIN] or stream.paired[EVAL])  # an evaluation may have a bar of its own
         again = bars != found.bars and found.bars == BarSteps()
-        found = Survey([step for step in steps if step is not None], main, bars, tuple(stream.lines.known))
+        found = Survey([step for step in steps if step is not None], main, bars, tuple(stream.lines.known), found.width)
         if not again:
             return found
+
+
+def _width_of(head: bytes, year: int, formats: Sequence[Program]) -> int:
+    """The width at which a log's lines were wrapped, as those of a terminal's page are: joined, they say other values
+    in no fewer rows, and no line less is understood. 0: they weren't.
+
+    Args:
+        head: the log's beginning.
+    """
+    width = _likely_width(head)
+    (plain, bad), (whole, worse) = (_said(head, year, formats, known) for known in (0, width))
+    fewer = len(whole) < len(plain) or sum(map(len, whole)) < sum(map(len, plain)) or worse > bad
+    return 0 if fewer or str(whole) == str(plain) else width
+
+
+def _said(head: bytes, year: int, formats: Sequence[Program], width: int) -> tuple[list[dict[str, Number]], int]:
+    """The rows of a log that was wrapped at a width, and how many lines aren't understood."""
+    stream = LogStream("", 0.0, year, Survey(width=width), formats=formats)
+    rows: list[dict[str, Number]] = []
+    with contextlib.suppress(NotFound):
+        rows += [record.values for record in stream.read(io.BytesIO(head)) if isinstance(record, Metrics)]
+    return rows, stream.account.bad
+
+
+def _likely_width(head: bytes) -> int:
+    """The length of a log's longest lines where what follows them never begins as a line does; else 0."""
+    lines = [line.rstrip("\r") for line in head.decode("utf-8", "replace").split("\n")[:-1]]
+    width = max(map(len, lines), default=0)
+    full = {number for number, line in enumerate(lines[:-1]) if len(line) == width}
+    if len(full) < 2 or width not in WIDTHS or any("\r" in line for line in lines):
+        return 0
+    begins = [re.sub(r"\d", "0", line[:BEGINNING]) for line in lines]
+    followers = {begins[number + 1] for number in full}
+    return 0 if followers & {"", *(begins[number] for number in full if number - 1 not in full)} else width
+
+
+WIDTHS = range(40, 1001)
+BEGINNING = 12
+"""Characters of a line that tell what kind of line it is, its digits apart."""
+
+
+def _unwrapped(lines: Iterable[bytes], width: int) -> Iterator[tuple[int, bytes]]:
+    """Lines and the number of each, wrapped ones joined."""
+    first, parts = 0, b""
+    for number, line in enumerate(lines, 1):
+        first, parts = first or number, parts + line
+        text = line.rstrip(b"\r\n")
+        if not width or len(text) < width or len(text.decode("utf-8", "replace")) != width or len(parts) > LINE_BYTES:
+            yield first, parts
+            first, parts = 0, b""
+        else:
+            parts = parts[: len(parts) - len(line) + len(text)]
+    if parts:
+        yield first, parts
 
 
 HELPERS = frozenset(program.name for program in ALL if program.helper)
@@ -904,14 +962,17 @@ _HELPERS_WORDS = sorted({form.literal for program in ALL if program.helper for f
 
 
 def may_restart(file: BinaryIO) -> bool:
-    """Whether :func:`survey` is needed: an iteration comes again, rows of a helper may stand among Megatron's, or there
-    are none of its kind. Several times quicker.
+    """Whether :func:`survey` is needed: lines may be wrapped, an iteration comes again, rows of a helper may stand
+    among Megatron's, or there are none of its kind. Several times quicker.
     """
     last = dict.fromkeys(_STEPS, -1)
-    rest = b""
+    rest, begun = b"", False
     try:
         while block := file.read1(BLOCK_BYTES):  # type: ignore[attr-defined]
             text = rest + block
+            if not begun and _likely_width(text[:HEAD_BYTES]):
+                return True
+            begun = True
             end = text.rfind(b"\n") + 1 or (len(text) if len(text) > LINE_BYTES else 0)
             rest = text[end:]
             if _comes_again(text[:end], last) or b"\0" in text or any(word in text for word in _HELPERS_WORDS):

@@ -647,7 +647,7 @@ class LineReader:
             return fields
         values = dict(fields.values)
         shorter = reader.read(text[: text.rfind(fields.keys[-1])].rstrip(b" |,-"))
-        return shorter._replace(values={name: values[name] for name in shorter.values})
+        return shorter._replace(values={name: value for name, value in values.items() if name in shorter.values})
 
     def _uncut(self, row: LogRow, text: bytes) -> bytes:
         """The text without its last value, which may be cut."""
