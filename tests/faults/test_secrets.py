@@ -16,14 +16,20 @@ import trackers
 from tests import forked
 from tests.faults.driven import ROOT
 from tests.helpers import wait_for
+from tests.object_storage.support import run_directory, store
 from tests.stores import read_csv, read_json, read_mlflow, read_tensorboard, read_trackio
 from trackers.analysis.diff import portrait
+from trackers.analysis.number_index import NumberIndex
 from trackers.backends import registry
 from trackers.journal import messages
 from trackers.journal.fingerprint_cache import FingerprintCache
 from trackers.journal.run_directory import RunDirectory, find_runs
+from trackers.object_storage import mirror
+from trackers.object_storage.shipping import Sender
 from trackers.ranks import launch
 from trackers.ranks.transport import RankStream
+from trackers.readers.cache import Cache
+from trackers.readers.wandb.fetch import RunCache
 from trackers.records import Metrics, Text
 from trackers.reductions import Layout
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
@@ -285,19 +291,49 @@ def test_files_of_ranks_are_as_private_as_the_run(tmp_path: Path) -> None:
         os.umask(before)
 
 
-def test_caches_are_their_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _keep_a_fingerprint(place: Path) -> None:
+    shelf = FingerprintCache("key", "1")
+    shelf.put("name", "print", 1)
+    shelf.save()
+
+
+def _keep_numbers(place: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"name": ["loss"], "step": [1], "time": [1.0], "value": [0.5]})
+    NumberIndex(str(place), stepless=False).add([("run", "print", table)], {"run": "print"})
+
+
+def _keep_a_stores_copy(place: Path) -> None:
+    Sender(store(place), run_directory(place / "run"), "p/abc").finish()
+    mirror.copy(f"file://{place}/store", place / "cache/trackers/stores/x")
+
+
+def _keep_what_was_read(place: Path) -> None:
+    Cache("csv:x.csv").append({}, 1, [], [Text(time=1.0, step=1, values={"note": "seen"})])
+
+
+CACHES = {
+    "fingerprints": _keep_a_fingerprint,
+    "numbers": _keep_numbers,
+    "a store's copy": _keep_a_stores_copy,
+    "what was read": _keep_what_was_read,
+    "W&B's rows": lambda place: RunCache("host/e/p/r", "2026").add([{"_step": 1, "loss": 0.5}]),
+    "W&B's index": lambda place: RunCache("host/e/p/r", "2026").complete("token"),
+}
+
+
+@pytest.mark.parametrize("kind", CACHES)
+def test_caches_are_their_owners(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept of runs that were read is in directories of mode 0700, whatever the umask."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     before = os.umask(0)
     try:
-        shelf = FingerprintCache("key", "1")
-        shelf.put("name", "print", 1)
-        shelf.save()
+        CACHES[kind](tmp_path)
     finally:
         os.umask(before)
-    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "cache").rglob("*") if path.is_dir()}
-    assert shelf.path.is_file()
-    assert modes == {0o700}
+    kept = list((tmp_path / "cache").rglob("*"))
+    assert any(path.is_file() for path in kept)
+    assert {path.stat().st_mode & 0o777 for path in kept if path.is_dir()} == {0o700}
 
 
 def test_stores_of_several_users_follow_the_umask() -> None:
