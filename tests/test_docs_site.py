@@ -374,6 +374,10 @@ SENTENCES = {
     "A file that you name": "test_defconfig_by_name_and_path",
     "The commands `trackers` and": "test_program_takes_no_module_from_the_directory",
     "`python -m trackers` is": "test_program_takes_no_module_from_the_directory",
+    "Plug-ins are programs": "test_variable_limits_what_counts",
+    "What looks like one": "test_what_lies_in_the_current_directory_is_not_installed",
+    "`trackers doctor` lists": "test_doctor_says_whose_code_runs test_record_of_a_run_names_its_plugins "
+    "test_variable_limits_what_counts",
     "Secrets are masked": "test_texts_of_other_libraries_and_messages_have_no_keys "
     "test_secrets_reach_no_file_and_no_terminal test_run_keeps_no_secret_of_any_kind "
     "test_secrets_beside_the_configuration_are_not_recorded test_secrets_in_an_exception_are_not_recorded "

@@ -228,3 +228,19 @@ def test_doctor_names_each_fault_of_a_plug_in() -> None:
     assert "is no typer.Typer" in said["commands torn"]
     assert all("\n" not in text for text in said.values())
     assert found["tracker json"][0] == "ok"
+
+
+@pytest.mark.parametrize("first", ["", "."])
+def test_what_lies_in_the_current_directory_is_not_installed(
+    first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Notebooks and ``python -m`` have it first on their path; a directory that is named behind that counts."""
+    home = tmp_path / "evil-1.0.dist-info"
+    home.mkdir()
+    (home / "entry_points.txt").write_text("[trackers.trackers]\nevil = evil:Tracker\n")
+    monkeypatch.chdir(tmp_path)
+    others = [path for path in sys.path if path]
+    monkeypatch.setattr(sys, "path", [first and str(tmp_path), *others])
+    assert "evil" not in plugins.targets("trackers.trackers")
+    monkeypatch.setattr(sys, "path", [*others, str(tmp_path)])
+    assert plugins.targets("trackers.trackers")["evil"] == "evil:Tracker"

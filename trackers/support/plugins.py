@@ -131,7 +131,11 @@ def _normal(name: str) -> str:
 
 
 def _found() -> tuple[PluginEntry, ...]:
-    return _look(tuple(sys.path))
+    first, *others = sys.path or [""]
+    with contextlib.suppress(OSError):
+        if first and os.path.samefile(first, os.curdir):  # `python -m` and notebooks: nobody installed what lies there
+            first = ""
+    return _look(tuple(filter(None, (first, *others))))
 
 
 @functools.lru_cache(maxsize=8)
@@ -145,7 +149,7 @@ def _look(path: tuple[str, ...]) -> tuple[PluginEntry, ...]:
     seen: set[str] = set()  # a distribution counts once, where it is first on the path
     for place in path:
         try:
-            names = sorted(os.listdir(place or os.curdir))
+            names = sorted(os.listdir(place))
         except NotADirectoryError:  # an archive
             distributions = _asked(place)
         except OSError:
