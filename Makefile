@@ -146,7 +146,8 @@ test-clients:  ## the tests with the clients that don't go with the others (Swan
 	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS="-c constraints/clients.txt" .venv-clients/.installed-clients
 	$(call install_plugins,.venv-clients/bin/python -m pip install)
 	@TRACKERS_CLIENTS=y $(WITH_PLUGINS) .venv-clients/bin/python -m pytest -n $(CORES) \
-		$(patsubst %,plugins/trackers-%/tests, aim clearml comet dvclive swanlab) $(PYTEST)
+		$(patsubst %,plugins/trackers-%/tests, aim clearml comet dvclive swanlab) \
+		plugins/trackers-sweeps/tests/test_sweep_bucket.py $(PYTEST)
 	@TRACKERS_CLIENTS=y .venv-clients/bin/python -m pytest -n $(CORES) tests/object_storage tests/kubernetes $(PYTEST)
 
 slurm-check: $(DEV_ENV)  ## jobs of a real Slurm of one node: tasks, arrays, signals, requeues, preemption; needs root, slurm-wlm, munge (minutes)

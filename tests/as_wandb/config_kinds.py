@@ -88,7 +88,7 @@ collections.defaultdict(list, a=[1]); collections.Counter("aab"); []; {}; (); ""
 2**70; "a\\0b"; "\\U0001f600\\u2028\\x85\\x0c"; "a\\r\\nb"; "x" * 100_000; {"k" * 2000: 1}
 types.SimpleNamespace(a=1, b=types.SimpleNamespace(c=2)); slice(1, 10, 2); slice(None); [slice(1)]
 {"s": slice(None, 1)}; functools.partial(int, base=2); json.dumps; len; Plain; Plain.__init__; int; Color; b"ab"
-bytearray(b"x"); memoryview(b"x"); Slots(); Slots(1, Slots(2, [Slots(3)])); [Slots()]; Args(); Args; PM()
+bytearray(b"x"); memoryview(b"x"); Slots(); Slots(Slots([Slots(3)])); [Slots()]; Args(); Args; PM()
 [PM()]; {"m": PM()}; Point(1, "b"); [Point(1, "b")]; pathlib.Path("/a/b"); pathlib.PureWindowsPath("C:\\\\x")
 [pathlib.Path("a/../b")]; uuid.UUID(int=5); ipaddress.ip_address("1.2.3.4"); np.float32(0.1); np.float16(0.1)
 np.int8(-3); np.uint64(2**64 - 1); np.bool_(True); np.str_("s"); np.arange(3); np.ones((2, 2))

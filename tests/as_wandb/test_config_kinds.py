@@ -55,7 +55,10 @@ def test_each_store_has_every_kind(found: Found, place: Path, monkeypatch: pytes
     (events,) = run.rglob("*tfevents*")
     (offline,) = here.rglob("offline-run-*/*.wandb")
     kept = configuration(str(run))
-    assert len(kept) == len([kind for kind, _, _ in found if not kind.whole])
+    missing = {
+        f"k{number}": kind for number, (kind, _, _) in enumerate(found) if not kind.whole and f"k{number}" not in kept
+    }
+    assert (missing, len(kept)) == ({}, len([kind for kind, _, _ in found if not kind.whole]))
     mlflow = f"mlflow:sqlite:///{here}/mlflow.db#values"
     for source in (f"tb:{events.parent}", mlflow, f"wandb-file:{offline}"):
         assert same(kept, configuration(source)), source

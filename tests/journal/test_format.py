@@ -207,6 +207,7 @@ def test_journal_is_what_its_records_say() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_journal_is_what_its_records_say_in_long_runs() -> None:
     """The same, longer."""
     run_state_machine_as_test(

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import random
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,3 +83,42 @@ def contents(path: Path) -> dict[str, bytes]:
 def names(store: Store) -> Iterator[str]:
     """Names of all objects."""
     return (one.name for one in store.objects())
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class BucketServer:
+    """moto's server in a process of its own, which forgets all as it ends."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        code = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{self.port}'])"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(self.url, timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/bucket", method="PUT")).close()
+
+    def variables(self) -> dict[str, str]:
+        """What leads a store's client here."""
+        return {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
+                "AWS_REGION": "us-east-1"}  # fmt: skip
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+            self.process = None

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +9,7 @@ import pytest
 
 import trackers
 from tests.object_storage import cloud_check
-from tests.object_storage.support import contents, grow, run_directory
+from tests.object_storage.support import BucketServer, contents, grow, run_directory
 from trackers.errors import NotFound, Refused, Unavailable
 from trackers.object_storage import addresses, mirror
 from trackers.object_storage.shipping import Sender, claim_attempt
@@ -24,48 +19,12 @@ WHERE = "s3://bucket/runs of mine"
 HOME = "p%2Fq/abc"
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-class Server:
-    """moto's server in a process of its own, which forgets all as it ends."""
-
-    def __init__(self) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        code = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{self.port}'])"
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(self.url, timeout=5).close()
-                break
-            except OSError:
-                time.sleep(0.1)
-        urllib.request.urlopen(urllib.request.Request(f"{self.url}/bucket", method="PUT")).close()
-
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.terminate()
-            self.process.wait()
-            self.process = None
-
-
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
-    found = Server()
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[BucketServer]:
+    found = BucketServer()
     found.start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", found.url)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    for name, value in found.variables().items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("TRACKER_STORE_DIR", str(tmp_path / "node-a"))
     monkeypatch.chdir(tmp_path)
     try:
@@ -74,7 +33,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
         found.stop()
 
 
-def test_run_goes_through_a_bucket_as_it_is(server: Server, tmp_path: Path) -> None:
+def test_run_goes_through_a_bucket_as_it_is(server: BucketServer, tmp_path: Path) -> None:
     """Names with spaces and percent signs, pieces, media; what is new alone; what was deleted."""
     run = run_directory(tmp_path / "p%2Fq" / "abc")
     sender = Sender(Store(WHERE), run, HOME)
@@ -87,7 +46,7 @@ def test_run_goes_through_a_bucket_as_it_is(server: Server, tmp_path: Path) -> N
     assert sum("/streams/" in one.name for one in Store(WHERE).objects()) == 1
 
 
-def test_attempt_can_be_claimed_once(server: Server, tmp_path: Path) -> None:
+def test_attempt_can_be_claimed_once(server: BucketServer, tmp_path: Path) -> None:
     """By S3's ``If-None-Match``."""
     store = Store(WHERE)
     assert store.create("claim", b"a")
@@ -97,7 +56,7 @@ def test_attempt_can_be_claimed_once(server: Server, tmp_path: Path) -> None:
     claim_attempt(store, run, HOME, 1)  # it is this one's
 
 
-def test_missing_things_are_named(server: Server) -> None:
+def test_missing_things_are_named(server: BucketServer) -> None:
     """An object, a bucket, a server."""
     with pytest.raises(NotFound):
         b"".join(Store(WHERE).chunks("nothing", 10))
@@ -112,7 +71,7 @@ def test_missing_things_are_named(server: Server) -> None:
     assert str(said.value) == f"{WHERE} can't be reached, or fails: {because}"
 
 
-def test_thousand_objects_are_listed_page_by_page(server: Server) -> None:
+def test_thousand_objects_are_listed_page_by_page(server: BucketServer) -> None:
     """S3 answers with a thousand names at a time."""
     store = Store(WHERE)
     for number in range(1100):
@@ -121,7 +80,7 @@ def test_thousand_objects_are_listed_page_by_page(server: Server) -> None:
     assert len(mirror.stored_runs(store, "p/7")) == 1
 
 
-def test_promises_are_kept_on_this_server(server: Server) -> None:
+def test_promises_are_kept_on_this_server(server: BucketServer) -> None:
     """All steps of ``make cloud-check``, which tries them on a real cloud's store."""
     said: list[str] = []
     assert cloud_check.check("s3://bucket/check", said.append) == 0, "\n".join(said)
@@ -129,7 +88,7 @@ def test_promises_are_kept_on_this_server(server: Server) -> None:
 
 
 def test_run_is_written_through_an_outage_and_continued_elsewhere(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``init``, ``log`` and ``finish`` with the relay; the server comes when training is half done."""
     server.stop()

@@ -83,8 +83,13 @@ def sweep(number: int, points: int, command: list[str], where: str) -> Sweep:
 @pytest.mark.parametrize(("workers", "points"), [(4, 12), pytest.param(20, 200, marks=pytest.mark.slow)])
 def test_each_point_is_trained_once_by_machines_that_share_a_store(workers: int, points: int, tmp_path: Path) -> None:
     """A machine that goes down with its program loses no point: another one trains it, after a time of silence."""
-    where, done, began = f"file://{tmp_path}/store", tmp_path / "done", tmp_path / "began"
     (tmp_path / "store").mkdir()
+    train(workers, points, f"file://{tmp_path}/store", tmp_path)
+
+
+def train(workers: int, points: int, where: str, tmp_path: Path) -> None:
+    """Have workers train a sweep's points, and kill the one that has the first; all are trained, each once."""
+    done, began = tmp_path / "done", tmp_path / "began"
     hold = f"mkdir {began} 2>/dev/null && exec sleep 600"  # the first point of all is never trained to its end
     command = ["/bin/sh", "-c", f"echo $$ > {tmp_path}/$$.pid; {hold}; rm {tmp_path}/$$.pid; echo {{lr}} >> {done}"]
     children = [
