@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.s3_proxy import FAULTS, S3Proxy
-from tests.object_storage.support import contents, grow, run_directory
-from tests.object_storage.test_server import Server
+from tests.object_storage.support import BucketServer, contents, grow, run_directory
 from trackers.errors import Fatal, Refused, Unavailable
 from trackers.object_storage import mirror, store
 from trackers.object_storage.clock import StoreClock
@@ -24,16 +23,16 @@ HOME = "p/abc"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server() -> Iterator[BucketServer]:
     """One server for all: each test has a prefix of its own."""
-    found = Server()
+    found = BucketServer()
     found.start()
     yield found
     found.stop()
 
 
 @pytest.fixture
-def proxy(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Proxy]:
+def proxy(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Proxy]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_REGION", "us-east-1")

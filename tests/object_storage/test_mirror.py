@@ -143,6 +143,26 @@ def test_longer_object_than_it_was_listed_as_is_refused(where: str, tmp_path: Pa
         b"".join(store(tmp_path).chunks("p/abc/run.json", 10))
 
 
+def test_file_that_grows_as_it_is_copied_keeps_no_other_away(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training that goes on replaces files between the listing and the loading: the next copy has them."""
+    objects = Store.objects
+
+    def earlier(self: Store, below: str = "") -> object:
+        listed = list(objects(self, below))
+        store(tmp_path).put(f"{HOME}/config.json", b"longer than before")
+        return iter(listed)
+
+    store(tmp_path).put(f"{HOME}/config.json", b"short")
+    monkeypatch.setattr(Store, "objects", earlier)
+    root = tmp_path / "copy"
+    assert mirror.copy(where, root) == [str(root / HOME)]
+    assert contents(root / HOME) == contents(tmp_path / "run")
+    mirror.copy(where, root)
+    assert (root / HOME / "config.json").read_bytes() == b"longer than before"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("s3://b/p/", "s3://b/p"), ("s3:/b/p", "s3://b/p"), ("S3://b", "s3://b"), ("gcs://b/x", "gs://b/x"),

@@ -23,7 +23,7 @@ import msgspec
 from trackers.errors import DeliveryError, NotFound, TrackersError, Unavailable
 from trackers.object_storage import addresses, layout
 from trackers.object_storage.layout import MOST_BYTES, Piece
-from trackers.object_storage.store import Listed, Store
+from trackers.object_storage.store import Listed, Longer, Store
 from trackers.support import confined, sightings
 from trackers.support.progress import progress
 from trackers.support.terminal import one_line
@@ -128,7 +128,7 @@ def _copy(store: Store, root: Path, run: StoredRun) -> bool:
     for path, entry in sorted(run.whole.items()):
         if known.get(path) == entry.version and os.path.exists(directory / path):
             continue
-        with contextlib.suppress(NotFound):  # replaced or deleted meanwhile
+        with contextlib.suppress(NotFound, Longer):  # replaced or deleted meanwhile: the next copy has it
             _write(store, directory, path, entry)
             known[path] = entry.version
     if known != before:

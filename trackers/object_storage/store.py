@@ -40,6 +40,10 @@ class Listed(NamedTuple):
     time: float
 
 
+class Longer(Refused):
+    """An object is longer than was expected: it was replaced, or isn't what it should be."""
+
+
 class Store:
     """The objects below an address.
 
@@ -116,7 +120,7 @@ class Store:
         response = self._call(lambda: self._client.get(self._store, name))
         size, received = int(response.meta["size"]), 0
         if size > most:
-            raise Refused(f"{self.where}/{name}: {size:,} bytes, at most {most:,} were expected")
+            raise Longer(f"{self.where}/{name}: {size:,} bytes, at most {most:,} were expected")
         parts = iter(self._call(lambda: response.stream(min_chunk_size=1024 * 1024)))
         while (part := self._call(lambda: next(parts, None))) is not None:
             received += len(part)
