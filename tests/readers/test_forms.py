@@ -28,7 +28,7 @@ from trackers.records import Config, Finish, Metrics, Record, Start, Summary, Te
 __all__ = ["server"]
 NOW = 1_767_225_600
 FORMS = {
-    "csv": (6, "0f85f3f851e22221"),
+    "csv": (7, "5d9aa986c8d4307f"),
     "hf": (1, "c5287e37c1bac70e"),
     "json": (1, "da91135193311320"),
     "log": (13, "cdca5f9091bf347a"),
@@ -71,6 +71,7 @@ TABLES = {
     "monitor.csv": '#{"t_start": 1760000000.5, "env_id": "Toy-v0"}\nr,l,t\n33.0,30,1.25\n25.0,20,2.25\n',
     "results.csv": "                  epoch,      time, train/box_loss\n1,9.5,1.5\n2,18.5,1.25\n",
     "long.csv": "run_id,key,value,step,timestamp\na,loss,0.5,1,1700000000000\na,acc,0.25,1,1700000000000\n",
+    "dates.csv": "Date;Epoch;Loss\n05.01.2026 10:00;1;0,5\n05.01.2026 10:01;2;0,4\n",
     "bad.csv": "step,loss\n1,2.5\nabc,2.4\n3,2.3\n",
     "ours.csv": "step,time,loss,step_\n0,1700000000.5,1.5,7\n1,1700000001.5,nan,8\n",
 }

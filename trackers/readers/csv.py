@@ -132,7 +132,7 @@ class CsvReader(Reader):
     """Reads tables of metrics."""
 
     scheme = "csv"
-    form = 6
+    form = 7
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the ``metrics.csv`` files in it."""

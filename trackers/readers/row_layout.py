@@ -44,7 +44,9 @@ _STAMPS = ((1e8, 1.0, "s"), (1e11, 1e-3, "ms"), (1e14, 1e-6, "µs"), (1e17, 1e-9
 """From where on a number is a stamp of Unix time, and its unit: 1e8 s are in 1973, 1e11 ms as well."""
 GROWTH = 0.5
 """Of the first value: by so much the times of a table grow at least that are counted from its start."""
-_DATES = ("%Y-%m-%d_%H-%M-%S", "%Y/%m/%d %H:%M:%S", "%d.%m.%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S")
+_DATES = ("%Y-%m-%d_%H-%M-%S", *(
+    f"{day} %H:%M{seconds}" for seconds in (":%S", "") for day in ("%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y")
+))  # fmt: skip
 
 
 class TimeColumn(NamedTuple):

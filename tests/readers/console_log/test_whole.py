@@ -218,6 +218,13 @@ def test_row_behind_a_text_without_an_end_is_read(name: str, before: str) -> Non
     assert rows(records) | {step: whole[step]} == whole
 
 
+def test_zeros_before_a_row_are_nothing() -> None:
+    """A file that was truncated while a program held it open begins with them."""
+    line = "iter {}: loss 2.5000, time 25.50ms, mfu 14.60%\n"
+    records, note = read("\0" * 5000 + line.format(0) + line.format(10))
+    assert (sorted(rows(records)), note) == ([0, 10], "")
+
+
 def test_row_whose_last_value_is_followed_by_its_key_again_is_counted() -> None:
     """Another process's text behind it begins with that key: the value isn't understood, and the others are read."""
     lines = log_of("maxtext", 4, 2)

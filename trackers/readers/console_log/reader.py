@@ -1031,7 +1031,7 @@ def _read_lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) ->
     """Lines as far as they can be read: a packed file that was cut, or unpacks to far too much, ends; that is said."""
     try:
         for line in iter(partial(file.readline, LINE_BYTES), b""):
-            yield line if b"\0" not in line else text_file.narrowed(line)
+            yield line if b"\0" not in line else text_file.narrowed(line).replace(b"\0", b"")  # as truncation leaves
     except text_file.PackedError:
         say_cut()
 
