@@ -11,15 +11,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import trackers
 from trackers import Max, Mean, Sum
-from trackers.errors import MissingPackage, UsageError
+from trackers.errors import MissingPackage, Refused, UsageError
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader
 from trackers.ranks import launch, meeting
 from trackers.records import Finish, Start, encode
+from trackers.relay.nodes import encryption
 from trackers.support import confined
 from trackers.training.disabled import NullRun
 from trackers.training.rank_run import RankRun
@@ -260,8 +262,9 @@ def test_folder_of_a_launch_that_another_account_made_is_not_used(
     """Its name can be guessed: who made it, or swaps it, could read all that ranks write, and name the job's secret."""
     folder = tmp_path / "runs/.ranks/x"
     folder.mkdir(parents=True, mode=0o777)
-    (folder / "listen.json").write_text("{}")
-    (folder / "nodes.pem").write_text("")
+    order, pem = msgspec.json.encode(meeting.Listen(secret="x" * 64)), encryption._make()
+    (folder / "listen.json").write_bytes(order)
+    (folder / "nodes.pem").write_bytes(pem)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)  # for whom root's is fine, and another account's isn't
     os.chown(folder, 65534, 65534)
     for name in ("listen.json", "nodes.pem"):
@@ -278,12 +281,14 @@ def test_folder_of_a_launch_that_another_account_made_is_not_used(
         with pytest.raises(PermissionError, match="is another account's"):
             use()
     assert meeting.read_order(folder) is None
-    assert confined.read(folder / "listen.json") == b"{}"
-    assert not any(path.read_bytes() for path in folder.iterdir() if path.name != "listen.json")
-    for path in (folder, folder / "listen.json"):
-        os.chown(path, 0, 0)
+    with pytest.raises(Refused):
+        encryption.identity(folder)
+    known = {"listen.json": order, "nodes.pem": pem}
+    assert not any(path.read_bytes() != known.get(path.name, b"") for path in folder.iterdir())
+    os.chown(folder, 0, 0)
+    os.chown(folder / "listen.json", 0, 0)
     monkeypatch.setattr(os, "fstat", functools.partial(seen_as, 65534))  # as a file server may say of each file
-    assert confined.read(folder / "listen.json", own=True) == b"{}"
+    assert meeting.read_order(folder) is not None
     confined.make_own(folder)
     confined.write_whole(folder / "listen.json", b"mine")
     assert {path.name for path in folder.iterdir()} - {"new"} == {"listen.json", "nodes.pem"}
