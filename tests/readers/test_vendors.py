@@ -21,7 +21,7 @@ from trackers.errors import NotFound, TrackersError, UsageError
 from trackers.readers import registry
 from trackers.readers.run_data import load, load_all
 from trackers.readers.tensorboard.reader import frames
-from trackers.records import Alert
+from trackers.records import Alert, Start
 
 
 def torch_run(place: Path) -> None:
@@ -315,6 +315,14 @@ def test_training_log_of_another_writer(indent: int | None, tmp_path: Path) -> N
     assert data.summary == {"total_iterations": 101, "best_val_loss": 7.1}
     assert (data.run.name, data.status, data.config) == ("run_20231031_162345", "finished", TRAINING_LOG["config"])
     assert data.artifacts()[0].files[0].uri == "out/ckpt.pt"
+
+
+def test_training_log_of_another_writer_says_its_ranks(tmp_path: Path) -> None:
+    """Its metadata's world_size is the training's, from which its GPUs and their efficiency follow."""
+    log = {**TRAINING_LOG, "metadata": {"world_size": 8, "device": "cuda"}}
+    (tmp_path / "log.json").write_text(json.dumps(log))
+    starts = [record for record in load(f"json:{tmp_path}/log.json").records() if isinstance(record, Start)]
+    assert [start.world_size for start in starts] == [8]
 
 
 def test_benchmark_result_is_read(tmp_path: Path) -> None:

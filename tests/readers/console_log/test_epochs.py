@@ -143,6 +143,17 @@ def test_bar_that_shows_not_each_step_says_the_steps_that_it_shows(each: int) ->
     assert ([step for step, _ in points(records)], note) == ([120 * epoch + batch for epoch, batch in shown], "")
 
 
+def test_bars_that_the_terminals_width_cut_say_what_is_whole_of_them() -> None:
+    """tqdm leaves out what has no room, and the line's end: whole values are read, and the line is counted."""
+    line = "\rEpoch {}: 100%|#| {}/10 [00:02<00:00,  4.93it/s, v_num=0, train_loss=0.{}5, val_loss"
+    text = "".join(line.format(epoch, batch, batch) for epoch in range(2) for batch in (5, 10))
+    records, note = read(text + "`Trainer.fit` stopped: `max_epochs=2` reached.\n")
+    found = {step: values["train_loss"] for step, values in rows(records).items()}
+    assert found == {5: 0.55, 10: 0.105, 15: 0.55, 20: 0.105}
+    assert note.startswith("read 0 of 4 rows; 4 not understood")
+    assert [record.status for record in records if isinstance(record, Finish)] == ["finished"]
+
+
 def test_steps_behind_an_epoch_of_unknown_length_may_be_too_low() -> None:
     """A bar that doesn't know its end, and isn't drawn at each step, doesn't say how many there were: it is noted."""
     line = "Epoch {}: |##| {}/? [00:{:02d}<?,  1.00it/s, v_num=0, loss=2]\n"

@@ -509,3 +509,15 @@ def test_run_of_verl_goes_on_in_another_process(loaded: str, again: tuple[int, .
     assert {step for step in found if "actor/entropy" in found[step]} == set(range(1, again[-1] + 1))
     line = 4 + loaded.count("\n")
     assert note == ("" if again[0] > 3 else f"training went back from step 3 to {again[0]} at line {line}")
+
+
+def test_evaluations_of_asynchronous_training_are_no_restart() -> None:
+    """Another process evaluates an earlier step, and says so a while later: verl's training goes on."""
+    line = "(FullyAsyncTrainer pid=4) step:{0} - actor/entropy:0.{0} - training/global_step:{0}\n"
+    said = "(FullyAsyncRollouter pid=5) step:{} - rollouter/validate_time:12.0 - val-core/math/acc/mean@1:0.75\n"
+    text = "".join(map(line.format, range(1, 7))) + said.format(4) + line.format(7)
+    text += "(FullyAsyncRollouter pid=5) step:7 - rollouter/active_time:3.5\n" + line.format(8)
+    records, _ = read(text)
+    assert starts(text) == [None]
+    assert [values["actor/entropy"] for values in rows(records).values()] == [step / 10 for step in range(1, 9)]
+    assert rows(records)[4]["val-core/math/acc/mean@1"] == 0.75

@@ -218,6 +218,14 @@ def test_row_behind_a_text_without_an_end_is_read(name: str, before: str) -> Non
     assert rows(records) | {step: whole[step]} == whole
 
 
+def test_row_that_such_a_row_was_before_is_whole() -> None:
+    """Also where one between them said more behind its last field, as one with an evaluation does."""
+    line = "step:{} - actor/entropy:0.5 - timing_s/step:90.5{}\n"
+    records, note = read(line.format(1, "") + line.format(2, " - val-core/acc:0.75") + line.format(3, ""))
+    assert (sorted(rows(records)[3]), note) == (["actor/entropy", "timing_s/step"], "")
+    assert counted(read(line.format(2, " - val-core/acc:0.75") + line.format(3, "") + line.format(4, ""))[1]) == 2
+
+
 def test_zeros_before_a_row_are_nothing() -> None:
     """A file that was truncated while a program held it open begins with them."""
     line = "iter {}: loss 2.5000, time 25.50ms, mfu 14.60%\n"

@@ -147,8 +147,10 @@ COLOR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 """Terminal escapes."""
 
 
-_BAR_END = re.compile(rb"(\| *\d{1,18}/(?:\d{1,18}|\?) \[[^\]\n]{5,1000}\])\s*(?=[^\s\r\n])")
-"""A progress bar that something is written behind, which doesn't end its line."""
+_BAR_END = re.compile(
+    rb"(\| *\d{1,18}/(?:\d{1,18}|\?) \[[^\]\n]{5,1000}\])\s*(?=[^\s\r\n])|(?<=\S)(?=`Trainer\.fit` stopped:)"
+)
+"""Where something is written behind a progress bar that doesn't end its line, and that a terminal's width may cut."""
 
 
 def pieces(line: bytes) -> Sequence[tuple[bytes, bool]]:

@@ -442,8 +442,11 @@ class LogStream:
     def _is_renamed(self, row: LogRow, seen: _Seen) -> bool:
         """Whether a writer that is new may be an earlier one: after a restart a process or a pod has another name, and
         a smaller world another last rank."""
-        if seen.newest >= 0 or row.program.alone:  # of these a process of its own is another attempt
-            return seen.newest < 0 and seen.step <= seen.top
+        if seen.newest >= 0:
+            return False
+        if row.program.alone:  # of these another process of that name is another attempt
+            names = {_DIGITS.sub("", source) for source in (row.source, *(known for known, _ in self._newest))}
+            return seen.step <= seen.top and len(names) == 1
         said = self._loaded_before(seen.step)
         is_top = seen.step == seen.top  # of the newest step another rank writes its line a moment later
         if row.time is None:
@@ -753,6 +756,7 @@ class LogStream:
         return near[:NEAREST]
 
 
+_DIGITS = re.compile(r"\d")
 NEAREST = 3
 WORDS = 1000
 LONGEST = 1000
@@ -1098,7 +1102,7 @@ class LogReader(Reader):
     """Console logs as runs: a file (perhaps packed), a glob, or ``-`` for standard input, which is kept."""
 
     scheme = "log"
-    form = 13
+    form = 14
 
     def runs(self, where: str) -> list[SourceRun]:
         """One run for each file, the one changed last first. See :class:`trackers.readers.reader.Reader`."""

@@ -625,8 +625,8 @@ class LineReader:
         layout = row.form.fields
         if layout.closes:
             if not text.endswith(layout.closes):
-                row.cut = row.bad = True
-                return Fields({}, {}, (), False)
+                row.cut, row.bad = True, not layout.between
+                return Fields({}, {}, (), False) if row.bad else reader.read(text.rpartition(layout.between)[0])
             return reader.read(text[: -len(layout.closes)])
         if row.program.family == megatron.FAMILY:
             text = _GLUED.sub(b"|", text)
@@ -664,9 +664,9 @@ class LineReader:
             return False
         known = self._tails.setdefault(row.form, [])
         tail = _tail_of(row.form, fields.keys, text)
-        size = len(fields.keys)
+        size, whole = len(fields.keys), any(keys == fields.keys for keys, _ in known)
         for keys, before in known:
-            if size < len(keys) and keys[:size] == fields.keys:
+            if not whole and size < len(keys) and keys[:size] == fields.keys:
                 return any(key.decode("utf-8", "replace") not in row.form.optional for key in keys[size:])
             if keys == fields.keys and len(tail) < len(before) and before.startswith(tail):
                 return True

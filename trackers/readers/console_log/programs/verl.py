@@ -8,8 +8,11 @@ from trackers.readers.console_log.forms.program import EVAL, RESUME, Form, Progr
 TRAINING = Form(
     "step:", r"step:(?P<step>INT) - (?=\S+:)", fields=DASHES, always=("*/*",), looks=r"step:INT(?: -| ?$)",
 )  # fmt: skip
-VALIDATION = Form("step:", r"step:(?P<step>INT) - (?=(?:val[-/]\S{1,400}(?: - |\s*$))+$)", EVAL, DASHES)
-"""Before training, and where it is resumed; later ones stand in training's rows."""
+VALIDATION = Form(
+    "step:", r"step:(?P<step>INT) - (?=(?:rollouter/\S{1,400} - ){0,20}(?:val[-/]\S{1,400}(?: - |\s*$))+$)", EVAL,
+    DASHES,
+)  # fmt: skip
+"""Before training, where it is resumed, and of asynchronous training; others stand in training's rows."""
 RESUMED = Form("etting global step to", r"Setting global step to (?P<step>INT)", RESUME, first=False)
 
 PROGRAM = Program(
