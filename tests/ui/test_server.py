@@ -88,6 +88,14 @@ def test_request_with_content_is_refused(served: Site) -> None:
     """What follows the head of a GET is never taken for a request."""
     assert served.get("api/runs", **{"Content-Length": "5"})[0] == 403
     assert served.get("api/runs", **{"Transfer-Encoding": "chunked"})[0] == 403
+    parts = urlsplit(served.address)
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
+    connection.putrequest("GET", parts.path + "api/runs")
+    for length in ("0", "5"):
+        connection.putheader("Content-Length", length)
+    connection.endheaders()
+    assert connection.getresponse().status == 403
+    connection.close()
 
 
 def test_every_answer_has_the_policy(served: Site) -> None:

@@ -301,7 +301,8 @@ class Handler(BaseHTTPRequestHandler):
         )
         if asks not in ("none", "same-origin") and not follows_link:
             return "another site asks"
-        if not content and (self.headers.get("Content-Length", "0") != "0" or self.headers.get("Transfer-Encoding")):
+        lengths = {*(self.headers.get_all("Content-Length") or []), "0"}
+        if not content and (len(lengths) > 1 or self.headers.get("Transfer-Encoding")):
             return "a request has no content here"
         return ""
 
