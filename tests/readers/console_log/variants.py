@@ -708,6 +708,17 @@ VARIANTS: dict[str, Sample] = {
         "Megatron Bridge", release="0.1 and later (2025, 2026)", status="finished", total=50,
         begins="2025-03-07 15:18:33.000", ends="2025-03-07 15:18:33.000",
     ),
+    "nanochat-autoresearch": Sample(
+        {
+            0: {"done_percent": 0.0, "train_loss": 9.511034, "lrm": 1.0, "perf/iter_time_sec": 6.811,
+                "perf/tokens_per_sec": 4982, "perf/mfu_percent": 0.1, "epoch": 1, "remaining_s": 299},
+            1: {"done_percent": 12.5, "train_loss": 8.919419, "lrm": 1.0, "perf/iter_time_sec": 0.155,
+                "perf/tokens_per_sec": 225816, "perf/mfu_percent": 2.7, "epoch": 1, "remaining_s": 262},
+            2: {"done_percent": 25.0, "train_loss": 8.702668, "lrm": 0.98, "perf/iter_time_sec": 0.146,
+                "perf/tokens_per_sec": 241221, "perf/mfu_percent": 2.9, "epoch": 1, "remaining_s": 225},
+        },
+        "nanochat", release="2025 and 2026",
+    ),
     "bridge-memory": Sample(
         {
             1: {"Step Time (s)": 11.23, "perf/tflops_per_gpu": 231.4, "consumed_samples": 32, "perf/iter_ms": 11230.4,

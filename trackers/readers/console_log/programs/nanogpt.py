@@ -40,7 +40,7 @@ NANOCHAT = Program(
     "step 00010/01000 (1.00%) | loss: 3.141593 | lrm: 1.00 | dt: 123.45ms | tok/sec: 12,345 | mfu: 12.34 | …",
     "`step`",
     (
-        Form("step ", _HEAD + r" \((?P<done>NUM)%\) \|", fields=_FIELDS, keys={"done": "done (%)"}, needs=("lrm",),
+        Form("step ", _HEAD + r" \((?P<done>NUM)%\) {1,2}\|", fields=_FIELDS, keys={"done": "done (%)"}, needs=("lrm",),
              looks=r"step INT(?:/(?:INT(?: \(| ?$)|$)| \()"),
         Form("Step ", _HEAD.replace("step ", "Step ") + r"(?<=\d{5}) \| (?=Validation (?:bpb|loss):|CORE|ChatCORE)",
              EVAL, PIPES, looks=r"Step INT \| (?:Val|CORE|Chat)"),
