@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image as pillow
 
 import trackers
 from tests.artifacts.conftest import Begin, log
@@ -263,6 +266,87 @@ def test_table_comes_back(begin: Begin) -> None:
     table = found.get("rows")
     assert (table.columns, table.data) == (["a", "b"], [[1, "x"], [2, "y"]])
     assert found.get("nothing") is None
+
+
+class Downloaded:
+    """A version as ``from_json`` of W&B's client takes one."""
+
+    def __init__(self, found: Any) -> None:
+        self.found = found
+
+    def get_entry(self, name: str) -> Any:
+        """One file."""
+        return self.found.get_entry(name)
+
+    def get(self, name: str) -> Any:
+        """The classes of an image."""
+        import wandb
+
+        return wandb.Classes.from_json(json.loads(Path(self.get_entry(name).download()).read_text()), self)
+
+
+def test_media_come_back_and_wandbs_client_reads_them(begin: Begin) -> None:
+    """What was added under a name is given back by it: pixels, boxes, masks, pages, cells, frames. W&B's own classes
+    read the same files."""
+    import wandb
+
+    pixels = (np.arange(48).reshape(4, 4, 3) * 5).astype(np.uint8)
+    box = {"position": {"minX": 0.1, "maxX": 0.2, "minY": 0.3, "maxY": 0.4}, "class_id": 1}
+    boxes = {"found": {"box_data": [box], "class_labels": {1: "cat"}}}
+    mask = np.eye(4, dtype=np.uint8)
+    image = trackers.Image(pixels, caption="a", boxes=boxes, masks={"m": {"mask_data": mask}})
+    artifact = trackers.Artifact("media", "dataset")
+    artifact.add(image, "image")
+    artifact.add(trackers.Html("<b>x</b>"), "page")
+    table = trackers.Table(columns=["a", "b"], data=[[float("nan"), trackers.Image(pixels)], [1, [2, "NaN"]]])
+    artifact.add(table, "below/table")
+    artifact.add(trackers.Audio(np.zeros(100), sample_rate=100), "sound")
+    artifact.add(trackers.Video(np.zeros((3, 3, 8, 8), np.uint8), fps=2), "film")
+    artifact.add(trackers.Object3D(np.zeros((2, 3))), "cloud")
+    begin().log_artifact(artifact)
+    found = stored("digits/media")
+
+    image = found.get("image")
+    assert image.caption == "a"
+    assert (np.asarray(image.image) == pixels).all()
+    assert image._boxes == {"found": {"box_data": [box], "class_labels": {"1": "cat"}}}
+    assert found.get("page").html == "<b>x</b>"
+    (nan, inner), (one, texts) = found.get("below/table").data
+    assert math.isnan(nan)
+    assert (np.asarray(inner.image) == pixels).all()
+    assert (one, texts) == (1, [2, "NaN"])
+    kinds = [type(found.get(name)).__name__ for name in ("sound", "film", "cloud")]
+    assert kinds == ["Audio", "Video", "Object3D"]
+    assert found.get("film.gif") is None
+
+    def theirs(kind: Any, name: str) -> Any:
+        described = Path(found.get_entry(kind.with_suffix(name)).download())
+        return kind.from_json(json.loads(described.read_text()), Downloaded(found))
+
+    image = theirs(wandb.Image, "image")
+    assert (np.asarray(image.image) == pixels).all()
+    assert image._boxes["found"]._val == [box]
+    with pillow.open(image._masks["m"]._path) as drawn:
+        assert (np.asarray(drawn) == mask).all()
+    assert theirs(wandb.Html, "page").html == "<b>x</b>"
+    assert (np.asarray(theirs(wandb.Table, "below/table").data[0][1].image) == pixels).all()
+    with pillow.open(theirs(wandb.Video, "film")._path) as film:
+        assert film.size == (8, 8)
+    assert theirs(wandb.Audio, "sound")._path.endswith(".wav")
+    assert theirs(wandb.Object3D, "cloud")._path.endswith(".pts.json")
+
+
+def test_damaged_description_is_named(begin: Begin) -> None:
+    """What a run's directory says of media is data: no file but the version's own is read."""
+    for number, content in enumerate(
+        ('{"_type": "image-file", "path": "/etc/passwd"}', "[1]", '{"_type": "html-file"}')
+    ):
+        artifact = trackers.Artifact(f"bad-{number}", "dataset")
+        Path("x.image-file.json").write_text(content)
+        artifact.add_file("x.image-file.json")
+        begin(f"run-{number}").log_artifact(artifact)
+        with pytest.raises((Damaged, NotFound), match="bad-"):
+            stored(f"digits/bad-{number}").get("x")
 
 
 def test_logged_version_is_not_changed(begin: Begin) -> None:

@@ -48,7 +48,7 @@ REASONS = {
     "settings": "Settings of any release are taken, also as a mapping; `init` names what has no effect",
     "pixels": "Images of floats and of 16 bits are scaled; W&B's client cuts values to whole numbers modulo 256",
     "offline": "The directory of runs has what is logged at once; W&B's client asks its service, also offline",
-    "files": "A table, image or page in an artifact is its file; W&B's client adds a description of its own beside it",
+    "files": "The size of media in an artifact is known once it is logged",
     "digest": "A digest of its own",
     "identity": "Media are compared by identity, and rows are numbered by plain integers",
     "status": "The state of each tracker",

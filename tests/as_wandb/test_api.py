@@ -130,7 +130,7 @@ def test_script_written_for_wandb_runs_unchanged(monkeypatch: pytest.MonkeyPatch
         printed += done.stdout.splitlines()
     assert printed == [
         "v0 dataset",
-        "['notes.txt', 'raw.csv', 'rows.json'] 1 [[1], [2]] 1",
+        "['notes.txt', 'raw.csv', 'rows.table.json'] 1 [[1], [2]] 1",
         "weights",
         "none: 'raw_data' has no version 'v9': there is v0 (baseline, checked, latest)",
         "raw_data:v0 ['baseline', 'checked', 'latest'] wandb-examples 1",

@@ -242,7 +242,9 @@ def test_artifact_speaks_wandb(tmp_path: Path, store: RunMedia) -> None:
     with pytest.raises(UsageError, match="can't be added"):
         artifact.add(3, "n")
     entries = artifact.manifest.entries
-    assert sorted(entries) == ["data.csv", "note.txt", "picture", "raw.bin", "table.json", "weights/w.bin"]
+    assert sorted(entries) == [
+        "data.csv", "note.txt", "picture.image-file.json", "raw.bin", "table.table.json", "weights/w.bin",
+    ]  # fmt: skip
     assert (entries["weights/w.bin"].local_path, entries["data.csv"].ref) == (str(path), "s3://bucket/data.csv")
     for aliases in ("best", ["best"]):
         record = log(artifact, store, aliases=aliases, metadata={"more": 1})
@@ -251,8 +253,9 @@ def test_artifact_speaks_wandb(tmp_path: Path, store: RunMedia) -> None:
     files = kept(store, record)
     assert files["weights/w.bin"] == b"w"
     assert (files["note.txt"], files["raw.bin"]) == (b"hello", b"\0")
-    assert json.loads(files["table.json"]) == {"columns": ["a"], "rows": [[1]]}
-    assert files["picture.npy"].startswith(b"\x93NUMPY")
+    table = {"_type": "table", "columns": ["a"], "data": [[1]], "ncols": 1, "nrows": 1}
+    assert json.loads(files["table.table.json"]) == table
+    assert files[json.loads(files["picture.image-file.json"])["path"]].startswith(b"\x89PNG")
     assert [file.uri for file in record.files if not file.file] == ["s3://bucket/data.csv"]
     assert records.decode(records.encode(record)[:-1]) == record
 
@@ -320,11 +323,11 @@ def test_each_way_to_add_gives_an_entry(tmp_path: Path) -> None:
     assert entry.digest == "gnzLDuqKcGxMNKFokfhOew=="
     (far,) = artifact.add_reference("s3://bucket/key.csv")
     assert (far.path, far.ref, far.size, far.digest) == ("key.csv", "s3://bucket/key.csv", None, "s3://bucket/key.csv")
-    assert artifact.add(Table(["a"], [[1]]), "table").path == "table.json"
+    assert artifact.add(Table(["a"], [[1]]), "table").path == "table.table.json"
     assert artifact.get_added_local_path_name(str(path)) == "in/a.bin"
-    assert set(artifact.manifest.entries) == {"in/a.bin", "key.csv", "table.json"}
+    assert set(artifact.manifest.entries) == {"in/a.bin", "key.csv", "table.table.json"}
     artifact.remove(entry)
-    assert set(artifact.manifest.entries) == {"key.csv", "table.json"}
+    assert set(artifact.manifest.entries) == {"key.csv", "table.table.json"}
 
 
 def test_directory_of_this_machine_is_an_address_for_each_file(tmp_path: Path) -> None:

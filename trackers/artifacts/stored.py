@@ -23,6 +23,7 @@ from trackers.support.interruption import pass_on, suppress
 from trackers.support.progress import counted
 from trackers.support.redaction import mask
 from trackers.support.terminal import one_line
+from trackers.values import artifact_media
 from trackers.values.artifact import Artifact
 
 logger = logging.getLogger("trackers")
@@ -183,15 +184,18 @@ class StoredArtifact(Artifact):
     get_path = get_entry
 
     def get(self, name: str) -> Any:
-        """The table that was added under this name, as a ``Table``; None where there is none of that name."""
-        for path in (name, f"{name}.table.json", f"{name}.json"):
-            if not path.endswith(".json"):
-                continue
-            entry = next((file for file in self._stored.files if file.path == path), None)
-            if entry is not None:
-                with self._open_file(entry) as file:
-                    return _table(file.read(confined.READ_BYTES), f"{self.name}: {path}")
-        return None
+        """The media value that was added under this name; None where there is none of that name.
+
+        Raises:
+            Damaged: what describes it isn't whole. NotFound: its content is gone.
+        """
+        entries = {file.path: file for file in self._stored.files}
+        path = next((path for path in artifact_media.names(name) if path in entries), None)
+        if path is None:
+            return None
+        with self._open_file(entries[path]) as file:
+            content = file.read(confined.READ_BYTES)
+        return artifact_media.value(content, f"{self.name}: {path}", lambda of: self.get_entry(of).download())
 
     def download(
         self,
@@ -455,26 +459,6 @@ def _add_change(version: Version, change: changes.Change) -> None:
     except OSError as error:
         pass_on(error)
         raise UsageError(f"{folder} can't be written: {error.strerror or error}") from None
-
-
-def _table(content: bytes, where: str) -> Any:
-    """A table as :class:`trackers.Table` keeps it, or as W&B does.
-
-    Raises:
-        Damaged: it is neither.
-    """
-    import msgspec
-
-    from trackers.media import Table
-
-    try:
-        decoded = msgspec.json.decode(content)
-        return Table(
-            columns=list(decoded["columns"]), data=[list(row) for row in decoded.get("rows", decoded.get("data"))]
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        pass_on(error)
-        raise Damaged(f"{where} is no table") from None
 
 
 def _safe_paths(files: Sequence[ArtifactFile]) -> dict[str, str]:

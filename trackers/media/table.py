@@ -167,14 +167,20 @@ class Table(MediaValue):
         """Index and cells of each row."""
         yield from enumerate(self.data)
 
+    def cells(self, store: MediaStore) -> tuple[list[str], list[list[Any]]]:
+        """Columns and rows as JSON holds them, but for NaN and infinities; the content of media goes into the store."""
+        return self._cells(self.data, store)
+
+    def _cells(self, data: list[list[Any]], store: MediaStore) -> tuple[list[str], list[list[Any]]]:
+        return [text(name) for name in self.columns], [[cell(value, store) for value in row] for row in data]
+
     def items(self, store: MediaStore) -> list[MediaFile]:
         data = list(self.data)
         if self.log_mode == "INCREMENTAL":
             if self._kept_rows == len(data):
                 return []
             data, self._kept_rows = data[self._kept_rows or 0 :], len(data)
-        rows = [[cell(value, store) for value in row] for row in data]
-        table = name_floats({"columns": [text(name) for name in self.columns], "rows": rows})
+        table = name_floats(dict(zip(("columns", "rows"), self._cells(data, store), strict=True)))
         content = msgspec.json.encode(table)
         meta: dict[str, Any] = {} if self.log_mode == "IMMUTABLE" else {"log_mode": self.log_mode}
         if conversations.are_samples(self.columns):
@@ -257,7 +263,7 @@ class JoinedTable(MediaValue):
             raise UsageError(f"JoinedTable: no columns {keys[0]!r} and {keys[1]!r} to join by")
         self._tables, self._keys = (table1, table2), keys
 
-    def items(self, store: MediaStore) -> list[MediaFile]:
+    def _joined(self) -> Table:
         left, right = self._tables
         own, theirs = left.columns.index(self._keys[0]), right.columns.index(self._keys[1])
         matching: dict[str, list[list[Any]]] = {}
@@ -265,7 +271,14 @@ class JoinedTable(MediaValue):
             matching.setdefault(repr(row[theirs]), []).append(row)
         rows = [[*row, *partner] for row in left.data for partner in matching.get(repr(row[own]), ())]
         names = [f"0.{name}" for name in left.columns] + [f"1.{name}" for name in right.columns]
-        return Table(names, rows).items(store)
+        return Table(names, rows)
+
+    def cells(self, store: MediaStore) -> tuple[list[str], list[list[Any]]]:
+        """As of the table of the pairs."""
+        return self._joined().cells(store)
+
+    def items(self, store: MediaStore) -> list[MediaFile]:
+        return self._joined().items(store)
 
 
 def cell(value: Any, store: MediaStore, depth: int = 0) -> Any:

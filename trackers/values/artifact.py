@@ -24,6 +24,7 @@ from trackers.media.base import MediaValue
 from trackers.records import ArtifactFile
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.redaction import mask
+from trackers.values import artifact_media
 from trackers.values.file_snapshot import inside_name, snapshot, walk
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".pkl", ".h5", ".keras", ".onnx", ".gguf", ".msgpack")
@@ -238,10 +239,8 @@ class Artifact:
         return {entry.path: entry for entry in map(self._entry, self.files)}
 
     def _entry(self, name: str) -> ArtifactManifestEntry:
-        source, value = self._sources.get(name), self._values.get(name)
-        suffix = {"table": "json", "html": "html"}.get(value.type, "") if value is not None else ""
-        path = name if not suffix or name.endswith(f".{suffix}") else f"{name}.{suffix}"
-        return ArtifactManifestEntry(path, source and source.path, self._references.get(name))
+        source = self._sources.get(name)
+        return ArtifactManifestEntry(name, source and source.path, self._references.get(name))
 
     def get_added_local_path_name(self, local_path: str) -> str | None:
         """The name under which a file was added; None if it wasn't."""
@@ -403,7 +402,7 @@ class Artifact:
         return [self._entry(place) for place in found]
 
     def add(self, obj: Any, name: str, overwrite: bool = False) -> ArtifactManifestEntry:
-        """Add a media value under ``name``; its file gets the suffix of its format.
+        """Add a media value under ``name``, which ``get`` of the logged artifact gives back.
 
         Returns:
             its entry; the size isn't known before the artifact is logged.
@@ -414,7 +413,7 @@ class Artifact:
         value = as_media(obj)
         if not isinstance(value, MediaValue):
             raise WrongType(f"{type(obj).__name__} can't be added: give an Image, Audio, Video, Table or Html")
-        name = inside_name(os.fspath(name))
+        name = artifact_media.path_of(inside_name(os.fspath(name)), value.type)
         self._free(name, overwrite)
         self._values[name] = value
         return self._entry(name)
@@ -480,9 +479,9 @@ class Artifact:
                 say(f"{source.path} changed after it was added to the artifact {self.name!r}: logged as it is now")
             files.append(snapshot(source.path, store, source.policy, name, say))
         files += [ArtifactFile(path=name, uri=uri) for name, uri in self._references.items()]
-        for name, value in self._values.items():
-            files += _media_files(name, value, store)
-        return files
+        media = {file.path: file for name, value in self._values.items()
+                 for file in artifact_media.files(name, value, store)}  # fmt: skip
+        return [*files, *media.values()]
 
 
 def record(
@@ -656,19 +655,6 @@ def _md5(file: IO[bytes], hashed: Any = None) -> Any:
 def _folders(name: str) -> list[str]:
     """The directories that a file's name leads through."""
     return [name[:index] for index, sign in enumerate(name) if sign == "/"]
-
-
-def _media_files(name: str, value: MediaValue, store: MediaStore) -> list[ArtifactFile]:
-    import msgspec
-
-    files = []
-    items = value.items(store)
-    for number, item in enumerate(items):
-        file = item.file or store.put(msgspec.json.encode(item.data), "json")
-        suffix = "" if name.endswith(f".{item.format}") else f".{item.format}"
-        path = f"{name}{suffix}" if len(items) == 1 else f"{name}-{number}{suffix}"
-        files.append(ArtifactFile(path=path, file=file, size=(store.directory / file).stat().st_size))
-    return files
 
 
 def _same(known: _Source, path: Path, status: os.stat_result) -> bool:

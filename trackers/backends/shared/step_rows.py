@@ -148,7 +148,7 @@ class IterationRows(msgspec.Struct):
         if len(training) == len(values) and not any(row.step == step for row in (*self.iterations, *self.evals)):
             self._iteration(step, time, training)  # has a row to itself, with room for all
             return
-        known = self._readable(step) | {item for item in values.items() if item != ("iter", step)}
+        known = self._readable(step) | values.items()
         if len(training) == len(values):
             self._iteration(step, time, training)
         else:
@@ -175,7 +175,7 @@ class IterationRows(msgspec.Struct):
 
     def _iteration(self, step: int, time: float, values: Mapping[str, Any]) -> None:
         lender = next((row for row in self.iterations if row.step == step and row.lent is not None), None)
-        named = _iteration_names(values, step, self.names)
+        named = _iteration_names(values, self.names)
         losses = [key for key in named if self.names.get(key, key) in LOSS_NAMES]
         other = losses[0] if losses and "loss" not in named else ""
         if lender is not None and losses:
@@ -256,7 +256,7 @@ class IterationRows(msgspec.Struct):
                 made.lent.pop("time_ms", None)
             self.names = names
             return
-        named = _iteration_names(training, step, dict(self.names)) if row is not None else {}
+        named = _iteration_names(training, dict(self.names)) if row is not None else {}
         for name, value in training.items():
             key = next((key for key in named if self.names.get(key, key) == name), None)
             room = row is not None and key is not None and not (row.other and key in ("loss", row.other))
@@ -400,7 +400,7 @@ def positive(value: Any) -> float | None:
     return value if isinstance(value, (int, float)) and math.isfinite(value) and value > 0 else None
 
 
-def _iteration_names(values: Mapping[str, Any], step: int, names: dict[str, str]) -> dict[str, Any]:
+def _iteration_names(values: Mapping[str, Any], names: dict[str, str]) -> dict[str, Any]:
     """Values by their names in an iteration: ``loss``, ``time_ms`` and ``mfu`` first, then all others.
 
     Args:
@@ -424,7 +424,7 @@ def _iteration_names(values: Mapping[str, Any], step: int, names: dict[str, str]
     if "time_ms" in values:
         names.setdefault("time_ms", "time_ms")
     for name, value in values.items():
-        if name in (*first, "time_ms") or (name == "iter" and value == step):
+        if name in (*first, "time_ms"):
             continue
         stored = stored_as.get(name, name)
         while stored in named or stored in ("iter", "time", "logged") or names.get(stored, name) != name:

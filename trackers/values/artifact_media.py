@@ -1,0 +1,187 @@
+"""Media in artifacts, laid out as W&B's client does, whose ``get`` gives them back, too: the content below ``media``,
+and under the value's name a file of JSON that describes it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from trackers.errors import Damaged
+from trackers.formats import pixels
+from trackers.media import Audio, Html, Image, MediaStore, Molecule, Object3D, Table, Video
+from trackers.media.base import MediaValue
+from trackers.media.table import JoinedTable
+from trackers.records import ArtifactFile, MediaFile, unnamed_float
+from trackers.support.interruption import pass_on
+
+KINDS: dict[str, tuple[str, str, Callable[..., Any]]] = {
+    "image": ("image-file", "images", Image),
+    "audio": ("audio-file", "audio", Audio),
+    "video": ("video-file", "videos", Video),
+    "html": ("html-file", "html", Html),
+    "object3d": ("object3D-file", "object3D", Object3D),
+    "molecule": ("molecule-file", "molecule", Molecule),
+    "table": ("table", "tables", Table),
+}
+"""By type: the word that W&B's client has for it, the folder below ``media``, and the class."""
+
+
+def path_of(name: str, kind: str) -> str:
+    """The name of the file that describes a value of a type."""
+    suffix = f".{KINDS[kind][0] if kind in KINDS else kind}.json"
+    return name if name.endswith(suffix) else name + suffix
+
+
+def files(name: str, value: MediaValue, store: MediaStore) -> list[ArtifactFile]:
+    """A value's files in an artifact; their content is put into the run's store.
+
+    Raises:
+        ValueError, OSError: as :meth:`trackers.media.base.MediaValue.items`.
+    """
+    made: dict[str, ArtifactFile] = {}
+
+    def keep(path: str, content: bytes) -> str:
+        file = store.put(content, path.rpartition(".")[2])
+        made[path] = ArtifactFile(path=path, file=file, size=len(content))
+        return path
+
+    if isinstance(value, (Table, JoinedTable)):
+        columns, rows = value.cells(store)
+        data = [[_cell(cell, store, keep) for cell in row] for row in rows]
+        described = {"_type": "table", "columns": columns, "data": data, "ncols": len(columns), "nrows": len(data)}
+        types = {name: {"wb_type": _column_type(row[index] for row in data)} for index, name in enumerate(columns)}
+        if {"wb_type": "any"} in types.values():  # else W&B's client finds them itself
+            described["column_types"] = {"wb_type": "typedDict", "params": {"type_map": types}}
+    else:
+        (item,) = value.items(store)
+        described = _described(value.type, item, store, keep)
+    keep(path_of(name, value.type), json.dumps(described, sort_keys=True).encode())
+    return list(made.values())
+
+
+def _column_type(cells: Iterable[Any]) -> str:
+    """W&B's word for cells of any type, or of one type that it finds itself."""
+    kinds = {
+        "number" if type(cell) in (int, float) else cell.get("_type", "any") if isinstance(cell, dict)
+        else "any" if isinstance(cell, list) else type(cell).__name__
+        for cell in cells if cell is not None
+    }  # fmt: skip
+    return "any" if len(kinds) > 1 or "any" in kinds else "unknown"
+
+
+def _described(kind: str, item: MediaFile, store: MediaStore, keep: Callable[[str, bytes], str]) -> dict[str, Any]:
+    """What the file under a value's name says; the content is kept."""
+    if kind not in KINDS:
+        return dict(item.data or json.loads((store.directory / item.file).read_bytes()))
+    word, folder, _ = KINDS[kind]
+    content, suffix = _content(kind, item, store)
+    digest = hashlib.sha256(content).hexdigest()
+    path = keep(f"media/{folder}/{digest[:20]}.{suffix}", content)
+    about: dict[str, Any] = {"_type": word, "path": path, "sha256": digest, "caption": item.caption}
+    if kind == "image":
+        about |= {"format": suffix, "width": item.width, "height": item.height, **_annotations(item, store, keep)}
+    return {key: known for key, known in about.items() if known is not None or (kind, key) == ("audio", "caption")}
+
+
+def _content(kind: str, item: MediaFile, store: MediaStore) -> tuple[bytes, str]:
+    """A file that programs open: pixels as a picture, frames as an animation; where Pillow isn't, as they are."""
+    content = (store.directory / item.file).read_bytes()
+    if item.format == "npy" and kind in ("image", "video"):
+        try:
+            return (pixels.array_as_png(content), "png") if kind == "image" else (
+                pixels.array_as_gif(content, item.fps), "gif")  # fmt: skip
+        except ImportError as error:
+            pass_on(error)
+    return content, item.format
+
+
+def _annotations(item: MediaFile, store: MediaStore, keep: Callable[[str, bytes], str]) -> dict[str, Any]:
+    meta, names = item.meta, {}
+    for layer in (*meta.get("boxes", {}).values(), *meta.get("masks", {}).values()):
+        names.update({int(number): name for number, name in (layer.get("class_labels") or {}).items()})
+    found: dict[str, Any] = {"grouping": meta.get("grouping")}
+    classes = meta.get("classes") or [{"id": number, "name": name} for number, name in sorted(names.items())]
+    if classes:
+        content = json.dumps({"_type": "classes", "class_set": classes}, sort_keys=True).encode()
+        md5 = hashlib.md5(content, usedforsecurity=False)
+        path = keep(f"media/classes/{md5.hexdigest()}_cls.classes.json", content)
+        digest = base64.b64encode(md5.digest()).decode("ascii")
+        found["classes"] = {"type": "classes-file", "path": path, "digest": digest}
+    if meta.get("boxes"):
+        found["boxes"] = {name: layer.get("box_data", []) for name, layer in meta["boxes"].items()}
+    for name, layer in meta.get("masks", {}).items():
+        if isinstance(stored := layer.get("mask_data"), dict):
+            content, suffix = _content("image", MediaFile(format="npy", file=stored["file"]), store)
+            digest = hashlib.sha256(content).hexdigest()
+            path = keep(f"media/images/mask/{digest[:20]}.mask.{suffix}", content)
+            found.setdefault("masks", {})[name] = {"_type": "mask", "path": path, "sha256": digest}
+    return found
+
+
+def _cell(cell: Any, store: MediaStore, keep: Callable[[str, bytes], str]) -> Any:
+    if isinstance(cell, list):
+        return [_cell(item, store, keep) for item in cell]
+    if isinstance(cell, dict) and cell.get("_type") in KINDS and cell.get("file"):
+        fields = {key: value for key, value in cell.items() if key != "_type"}
+        return _described(cell["_type"], msgspec.convert(fields, MediaFile), store, keep)
+    return cell
+
+
+def names(name: str) -> Iterator[str]:
+    """The files that may describe the value of a name; the last two are those of earlier releases."""
+    yield from (path_of(name, kind) for kind in KINDS)
+    yield from (f"{name}.json", *([name] if name.endswith(".json") else ()))
+
+
+def value(content: bytes, where: str, file_of: Callable[[str], str]) -> Any:
+    """The value that a file describes.
+
+    Args:
+        file_of: the path of another file of the artifact, by its name there.
+
+    Raises:
+        Damaged: it describes none. NotFound: as of ``file_of``.
+    """
+    try:
+        return _value(json.loads(content), file_of)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        pass_on(error)
+        raise Damaged(f"{where} describes no media") from None
+
+
+def _value(described: Mapping[str, Any], file_of: Callable[[str], str]) -> Any:
+    kind = next((kind for kind, (word, *_) in KINDS.items() if word == described.get("_type")), "table")
+    if kind == "table":
+        ours = described.get("rows")  # of earlier releases: floats that JSON hasn't are texts
+        rows = described["data"] if ours is None else [[unnamed_float(cell) for cell in row] for row in ours]
+        return Table(list(described["columns"]), [[_cell_value(cell, file_of) for cell in row] for row in rows])
+    file = file_of(described["path"])
+    if kind == "html":
+        with open(file, encoding="utf-8") as page:
+            return Html(page.read(), inject=False, data_is_not_path=True)
+    more = {"caption": described.get("caption")}
+    return KINDS[kind][2](file, **more, **(_layers(described, file_of) if kind == "image" else {}))
+
+
+def _layers(described: Mapping[str, Any], file_of: Callable[[str], str]) -> dict[str, Any]:
+    classes: list[dict[str, Any]] = []
+    if described.get("classes"):
+        with open(file_of(described["classes"]["path"]), "rb") as file:
+            classes = json.load(file)["class_set"]
+    labels = {"class_labels": {one["id"]: one["name"] for one in classes}} if classes else {}
+    boxes = {name: {"box_data": data, **labels} for name, data in described.get("boxes", {}).items()}
+    masks = {name: {"path": file_of(mask["path"]), **labels} for name, mask in described.get("masks", {}).items()}
+    return {"grouping": described.get("grouping"), "classes": classes or None, "boxes": boxes, "masks": masks}
+
+
+def _cell_value(cell: Any, file_of: Callable[[str], str]) -> Any:
+    if isinstance(cell, list):
+        return [_cell_value(item, file_of) for item in cell]
+    if isinstance(cell, dict) and "path" in cell and any(word == cell.get("_type") for word, *_ in KINDS.values()):
+        return _value(cell, file_of)
+    return cell
