@@ -426,6 +426,42 @@ def beside_another(wandb: Any) -> None:
     last.finish()
 
 
+@pattern
+def second_init(wandb: Any) -> None:
+    """A second ``init`` while a run is open, by each word that ``reinit`` takes."""
+    for mode in (None, True, False, "default", "return_previous", "finish_previous", "create_new"):
+        first = wandb.init(project="second_init", name=f"{mode}-first", config={"own": 1, "lr": 0.1})
+        first.log({"x": 1})
+        more = {} if mode is None else {"reinit": mode}
+        second = wandb.init(project="second_init", name=f"{mode}-second", config={"lr": 0.2}, **more)
+        wandb.log({"meant": 1, "lr": wandb.config["lr"]})
+        second.log({"y": 2, "lr": second.config["lr"]})
+        wandb.summary.update({"by_module": wandb.config["lr"]})
+        second.finish()
+        if wandb.run is not None:
+            wandb.log({"late": 1})
+        wandb.finish()
+        assert wandb.run is None
+
+
+@pattern
+def result_of_parts(wandb: Any) -> None:
+    """A result that was a number, and logged since, becomes a mapping, and the other way round."""
+    for number, changes in enumerate((
+        [{"a": 9}, 3, {"a": {"q": 1}}], [3, {"a": {"q": 1}}], [{"a": {"q": 1}}, {"a": 4}],
+        [3, {"a": 9}, 4, 5, {"a": {"q": 1}}],
+    )):  # fmt: skip
+        run = wandb.init(project="result_of_parts", name=str(number), reinit=True)
+        run.log({"b": 0})
+        for change in changes:
+            if isinstance(change, dict):
+                run.summary.update(change)
+            else:
+                run.log({"a": change, "b": 1})
+        assert run.summary["a"] == 4 or dict(run.summary["a"]) == {"q": 1}
+        run.finish()
+
+
 def _of_a_worker(wandb: Any, number: int) -> None:
     run = wandb.init(project="forked_workers", name=f"worker-{number}")
     run.log({"fold": number})

@@ -95,6 +95,8 @@ def read(source: str) -> tuple[str, Left]:
         elif isinstance(record, Config):
             left.config.update({name: value for name, value in record.values.items() if name not in LEFT_OUT})
         elif isinstance(record, Summary):
+            for name in record.removed:
+                left.summary.pop(named(name).removeprefix("final/"), None)
             left.summary.update(
                 {
                     named(name).removeprefix("final/"): value

@@ -184,20 +184,17 @@ class RunSummary(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         words = self._by_word(name)
-        if words is not None:
-            if not words:
-                raise KeyError(name)
+        if words:
             return Folded(words, functools.partial(self._set_words, name))
-        if self._lists.get(name) is not None and isinstance(self._values.get(name), str):  # what was recorded of it
-            return self._lists[name]
-        for key in (name, final_name(name), name.removeprefix("final/")):
-            if key in self._values:
-                return self._values[key]
-        last = self._last_logged()
-        if name in last:
-            return last[name]
-        if name in self._media:
-            return self._media[name]
+        if words is None:  # else its own result was deleted, or its definition asks for none
+            if self._lists.get(name) is not None and isinstance(self._values.get(name), str):  # what was recorded of it
+                return self._lists[name]
+            last = self._last_logged()
+            for key in (name, final_name(name), name.removeprefix("final/")):
+                if key in self._values:
+                    return self._values[key]
+            if name in last or name in self._media:
+                return last[name] if name in last else self._media[name]
         part = Part(self, name)
         if not len(part):
             raise KeyError(name)

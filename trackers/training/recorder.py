@@ -117,7 +117,7 @@ class Recorder:
         self.offset = clock() - monotonic()
         self.poll_at = self.now() + POLL_S
         self.results: dict[str, Any] = {}
-        self._replaceable: set[str] = set()  # names of results that were set
+        self._replaceable: dict[str, Any] = {}  # results that were set, by plain name
         self._earlier_results: dict[str, Any] | None = None
         self._logged_below = functools.cache(lambda prefix: AttemptHistory(self.run).names_from(prefix))
         self._shown: set[str] = set()  # plain names of media that are results
@@ -684,7 +684,7 @@ class Recorder:
     def _give(self, record: Summary) -> None:
         """Note results that were set: a later value of such a metric replaces it."""
         records.take_results(self.results, record, str)
-        self._replaceable.update(record.values)
+        records.take_results(self._replaceable, record)
         self._note_shown(record)
         for name in record.removed if self._earlier_results else ():
             self._earlier_results.pop(plain_name(name), None)  # type: ignore[union-attr]
