@@ -175,14 +175,15 @@ class Increments:
     def number(self, name: str, record_id: str, table: Any) -> None:
         """Tell a part which one it is, and which come before it."""
         parts = self._of(name)
-        place = next((place for place, (id, _) in enumerate(parts) if id == record_id), len(parts))
+        place = next((place for place, (id, *_) in enumerate(parts) if id == record_id), len(parts))
         known = int(self._state.increments_before.get(name, 0))
-        private_names.set_increment(table, known + place, [path for _, path in parts[:place] if path])
+        rows = sum(parts[place - 1][2:]) if place else 0  # earlier releases counted none
+        private_names.set_increment(table, known + place, [path for _, path, *_ in parts[:place] if path], rows)
 
     def note(self, name: str, record_id: str, table: Any) -> None:
         """Note a part that was sent."""
         parts = [part for part in self._of(name) if part[0] != record_id]
-        parts.append([record_id, private_names.increment_path(table)])
+        parts.append([record_id, private_names.increment_path(table), len(table.data)])
         dropped = len(parts) - MOST_INCREMENTS
         if dropped > 0:
             before = self._state.increments_before

@@ -63,10 +63,13 @@ def column_type(*, mixed: bool) -> Any:
     return AnyType() if mixed else UnknownType()
 
 
-def set_increment(table: Any, number: int, earlier: list[str]) -> None:
-    """Tell a table's part which one it is, and where those before it lie."""
+def set_increment(table: Any, number: int, earlier: list[str], rows: int) -> None:
+    """Tell a table's part which one it is, where those before it lie, and how many rows these have."""
     table._increment_num = number
     table._previous_increments_paths = earlier
+    if rows:
+        table.data[:0] = [None] * rows  # it counts them, and sends those behind the last that was sent
+        table._last_logged_idx = rows - 1
 
 
 def increment_path(table: Any) -> str | None:

@@ -101,7 +101,7 @@ class WandbState:
     charts = Kept["list[list[Any]]"](list)
     """Custom charts: where they stand in the configuration, and what stands there."""
     increments = Kept["dict[str, list[list[Any]]]"](dict)
-    """Tables that are logged in parts: of each part the record's id and its path."""
+    """Tables that are logged in parts: of each part the record's id, its path, and the rows up to its end."""
     increments_before = Kept["dict[str, int]"](dict)
     """Number of such a table's first parts that aren't remembered any more."""
     alerts = Kept["list[str]"](list)
