@@ -163,10 +163,50 @@ print(json.dumps([failed, made]))
 """
 
 
+HANDED = """
+import json, trackers
+from concurrent.futures import ThreadPoolExecutor
+failed, made = [], {}
+
+def guarded(stage):
+    def call(value, *before):
+        try:
+            return stage(value, *(one.result() for one in before))
+        except BaseException as error:
+            failed.append(repr(error))
+    return call
+
+@guarded
+def begin(value):
+    name = f"r{value}"
+    return trackers.init("json", project="p", name=name, config={"value": value}, reinit="create_new")
+
+@guarded
+def log(value, run):
+    for step in range(10):
+        run.log({"value": value}, step=step)
+    run.summary["result"] = value
+    return run
+
+@guarded
+def finish(value, run):
+    run.finish()
+    made[value] = run.dir
+
+with ThreadPoolExecutor(8) as first, ThreadPoolExecutor(8) as second, ThreadPoolExecutor(8) as third:
+    for value in range(400):
+        begun = first.submit(begin, value)
+        third.submit(finish, value, second.submit(log, value, begun))
+print(json.dumps([failed, made]))
+"""
+
+
 @pytest.mark.slow
-def test_fifty_runs_in_each_of_eight_threads_are_delivered(tmp_path: Path) -> None:
-    """400 runs of a process's threads: no call fails, and each file that a relay writes holds its own run."""
-    Path(tmp_path, "train.py").write_text(PROGRAM)
+@pytest.mark.parametrize("program", [PROGRAM, HANDED], ids=["own", "handed on"])
+def test_fifty_runs_in_each_of_eight_threads_are_delivered(program: str, tmp_path: Path) -> None:
+    """400 runs of a process's threads, also where another thread logs, and another one finishes: no call fails, and
+    each file that a relay writes holds its own run."""
+    Path(tmp_path, "train.py").write_text(program)
     done = forked.run([sys.executable, "train.py"], preload=forked.HELPERS, cwd=tmp_path, timeout=900)
     assert done.returncode == 0, done.stderr
     failed, made = json.loads(done.stdout)
