@@ -87,7 +87,8 @@ def test_shared_files_stay(begin: Begin) -> None:
         for file in files:
             artifact.add_file(file)
         run.log_artifact(artifact)
-    picture = trackers.Image(numpy.zeros((2, 2), "uint8"))
+    trackers.Image(numpy.zeros((2, 2), "uint8")).image.save("one.png")
+    picture = trackers.Image("one.png")
     artifact = trackers.Artifact("pictures", "dataset")
     artifact.add(picture, "one")
     run.log_artifact(artifact)
@@ -96,8 +97,9 @@ def test_shared_files_stay(begin: Begin) -> None:
     before = {path for path in Path(run.path, "media").rglob("*") if path.is_file()}
     assert remove(of()[0]) == len("own")
     assert kept(run) == {"shared"}
-    assert remove(of("pictures")[0]) == 0
-    assert len(before - {path for path in Path(run.path, "media").rglob("*") if path.is_file()}) == 1
+    (described,) = (file for file in of("pictures")[0].files if file.path == "one.image-file.json")
+    assert remove(of("pictures")[0]) == described.size  # the picture itself is the cells', too
+    assert len(before - {path for path in Path(run.path, "media").rglob("*") if path.is_file()}) == 2
 
 
 def test_file_goes_with_the_last_version_that_has_it(begin: Begin) -> None:
