@@ -212,6 +212,20 @@ def test_fork_is_named_where_runs_are_seen(capsys: pytest.CaptureFixture[str]) -
     assert [step for step, _ in loss("grandchild")] == [*range(11), 12]
 
 
+def test_fork_that_goes_on_keeps_its_lineage(capsys: pytest.CaptureFixture[str]) -> None:
+    """Requeued with and without the fork's words, and rewound below the fork's step, it is its parent's fork still."""
+    parent(name="baseline").finish()
+    begin(fork_from="parent@10", id="kid", name="lower").finish()
+    for words in ({"fork_from": "parent@10", "resume": "allow"}, {"resume": "must"}, {"resume": "must", "step": 4}):
+        again = begin(id="kid", **words)
+        again.log({"loss": 0.0})
+        again.finish()
+        assert RunDirectory(Path(again.dir)).read_info().forked_from == "digits/parent@10"
+        assert "attempt " in capsys.readouterr().err
+        assert "forked     from digits/parent@10\n" in CliRunner().invoke(app, ["show", "kid"]).stdout
+        assert [line.name for line in as_tree(listing(Path("runs")).lines)] == ["baseline", "└ lower @10"]
+
+
 def test_parents_part_is_no_attempt(capsys: pytest.CaptureFixture[str]) -> None:
     """What counts attempts or restarts counts the fork's own, in results, logs and their readers; a requeue is one."""
     parent().finish()

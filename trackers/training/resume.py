@@ -372,8 +372,7 @@ def take_over(
         records.merge(config, record.values, record.whole)
     changed = differences(config, info.config)
     info.config.update(_as_before(config, info.config))
-    info.created = before.created
-    info.name = before.name
+    info.created, info.name, info.forked_from = before.created, before.name, before.forked_from
     info.attempts = before.attempts
     info.config = records.merge(records.unname_floats(config), info.config)
     info.trackers = list(dict.fromkeys([*before.trackers, *info.trackers]))
