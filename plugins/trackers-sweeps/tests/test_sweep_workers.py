@@ -18,7 +18,7 @@ from trackers_sweeps.plan import SweepPlan, tasks
 from trackers_sweeps.program import Sweep, _Program
 
 from tests.helpers import wait_for
-from trackers.errors import TrackersError
+from trackers.errors import TrackersError, UsageError
 from trackers.support import machines, processes
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="workers are forked here")
@@ -99,6 +99,23 @@ def test_what_has_failed_isnt_trained_again_by_another_worker(tmp_path: Path, mo
     alone = Sweep(plan, root=Path("runs").absolute(), jobs=1, say=lambda line: None)
     alone.run()
     assert trained(tmp_path / "done").count("2") == 2
+
+
+def test_worker_counts_what_has_finished_and_refuses_another_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says how many points had finished before it claimed any; points of other flags don't count as trained."""
+    monkeypatch.chdir(tmp_path)
+    assert work(4, ["/bin/sh", "-c", "echo {lr} >> done"]).run()
+    said: list[str] = []
+    more = work(6, ["/bin/sh", "-c", "echo {lr} >> done"])
+    more._tell = said.append
+    assert more.run()
+    assert "sweep many: 6 runs, 4 finished before; " in said[0]
+    other = work(6, ["/bin/sh", "-c", "echo {lr} again >> done"])
+    with pytest.raises(UsageError, match="has 6 of these points from another command"):
+        other.run()
+    assert sorted(trained(tmp_path / "done")) == list("012345")
 
 
 def test_point_that_another_worker_has_isnt_claimed(tmp_path: Path) -> None:

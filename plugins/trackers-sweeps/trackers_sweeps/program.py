@@ -218,8 +218,11 @@ class Sweep:
 
     def _run(self) -> None:
         earlier = self.directories()
-        for task in self.tasks if not self._worker else ():
-            self._find(task, earlier)
+        for place, task in enumerate(self.tasks):
+            if not self._worker:
+                self._find(task, earlier)
+            elif self.ledger.told(self._ids[place]) == "finished":
+                task.status = "there"
             self._learn(task)
         self._check_command()
         waiting = [task for task in self.tasks if task.status == "waiting"]
