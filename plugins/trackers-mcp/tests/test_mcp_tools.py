@@ -9,13 +9,16 @@ from typing import Any
 
 import mcp_project as project
 import pytest
+import trackers_mcp.tools as tools_module
 from trackers_mcp.answers import BUDGET, CHARACTERS, plain, shown
 from trackers_mcp.tools import TOOLS, Tools, allowed, call
 
 import trackers
 from tests.analysis.support import write_run
 from trackers.errors import UsageError
-from trackers.journal.run_directory import RunDirectory
+from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.journal.stream import StreamWriter
+from trackers.records import Console, encode
 from trackers.support import run_requests
 from trackers.training.run import Run
 
@@ -291,6 +294,52 @@ def test_runs_are_paged(tools: Tools) -> None:
     answer = ask(tools, "runs", limit=3)
     assert answer["left_out"] == ["4 of 7 runs: offset=3 goes on"]
     assert len(ask(tools, "runs", limit=3, offset=6)["from_runs"]["runs"]) == 1
+
+
+def test_what_is_left_out_can_be_had_as_it_says(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rankings and comparisons: how much is left out, and an argument that the tool has."""
+    ranked = [len(ask(tools, "best", metric="train_loss", top=top)["from_runs"]["ranking"]) for top in (-1, 0, 2)]
+    assert ranked == [1, 1, 2]
+    answer = ask(tools, "best", metric="train_loss", top=2)
+    count = answer["from_runs"]["count"]
+    assert answer["left_out"] == [f"{count - 2} of {count} runs: a larger top, or where"]
+    assert "left_out" not in ask(tools, "best", metric="train_loss", top=count)
+
+    monkeypatch.setattr(tools_module, "MOST_BUDGET", 4)
+    assert ask(tools, "compare", runs=["lr*"])["left_out"][0].endswith(" runs: name fewer runs or metrics")
+
+
+def test_newest_alerts_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order, and where the earlier ones are."""
+    monkeypatch.chdir(tmp_path)
+    run = project.begin("shouter", "digits")
+    for number in range(40):
+        run.alert(f"alert {number}", "text")
+    run.finish()
+    answer = ask(Tools(tmp_path / "runs"), "alerts", run="shouter")
+    assert [alert["title"] for alert in answer["from_runs"]["alerts"]] == [
+        f"alert {number}" for number in range(10, 40)
+    ]
+    assert answer["left_out"] == ["10 of 40 alerts, the earlier ones: `trackers alerts RUN` lists them"]
+
+
+@pytest.mark.parametrize(
+    ("tail", "told", "way"), [(0, 1, "tail=2 or search"), (-3, 1, "tail=2 or search"), (2, 2, "tail=4 or search"),
+                              (1_000_000, 24, "search")]
+)  # fmt: skip
+def test_console_names_a_way_to_more(
+    tail: int, told: int, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A larger tail, also where none, or fewer than none, was asked for; not where no more lines have room."""
+    monkeypatch.chdir(tmp_path)
+    run = project.begin("talker", "digits")
+    run.finish()
+    writer = StreamWriter(RunDirectory(Path(run.dir)).stream(StreamName("console", 0, 1)))
+    for number in range(100):
+        writer.write(encode(Console(time=run.start_time + number, lines=[f"{number} {'x' * 600}"])))
+    writer.release()
+    answer = ask(Tools(tmp_path / "runs"), "console", run="talker", tail=tail)
+    assert (len(answer["from_runs"]["lines"]), answer["left_out"]) == (told, [f"{100 - told} earlier lines: {way}"])
 
 
 def test_picture_is_one(tools: Tools) -> None:

@@ -178,6 +178,7 @@ class Tools:
         made = compare.compare(found, _words(metrics) or None, baseline=baseline or None)
         rows = [self._named_short(row) for row in made.to_dict()["runs"]]
         kept, left = page(rows, 0, len(rows), MOST_BUDGET // 4, "runs")
+        left = [text.partition(":")[0] + ": name fewer runs or metrics" for text in left]
         notes = [*problems, *made.warnings]
         return answer({"runs": kept, "settings_that_differ": made.differing}, left_out=left, notes=notes)
 
@@ -189,9 +190,10 @@ class Tools:
             where: a condition as for runs. mode: min or max; default by definition or name.
         """
         found, problems = self._gather([])
-        entries = ranking.best(found, metric, mode or None, where or None, top)
-        rows = [self._named_short(entry.to_dict()) for entry in entries]
-        return answer({"ranking": rows}, notes=problems)
+        entries = ranking.best(found, metric, mode or None, where or None, None)
+        kept, left = page([self._named_short(entry.to_dict()) for entry in entries], 0, top, MOST_BUDGET // 4, "runs")
+        lacks = [text.partition(":")[0] + ": a larger top, or where" for text in left]
+        return answer({"count": len(entries), "ranking": kept}, left_out=lacks, notes=problems)
 
     def diff(self, first: str, second: str, budget: int = BUDGET) -> dict[str, Any]:
         """What differs between two runs: settings, command, git, code line by line, data, packages, hardware."""
@@ -227,10 +229,11 @@ class Tools:
             lines = [line for line in lines if line.rank == rank]
         rows = [[number, line.rank, line.text] for number, line in enumerate(lines, 1)
                 if search.lower() in line.text.lower()]  # fmt: skip
-        chosen = rows[-max(tail, 1) :]
-        kept, _ = within(chosen[::-1], BUDGET)
+        tail = max(tail, 1)
+        kept, over = within(rows[-tail:][::-1], BUDGET)
         left = len(rows) - len(kept)
-        lacks = [f"{left} earlier lines: tail={min(2 * tail, 2000)} or search"] if left else []
+        way = "search" if over else f"tail={2 * tail} or search"  # more lines than these have no room
+        lacks = [f"{left} earlier lines: {way}"] if left else []
         return answer({"columns": ["line", "rank", "text"], "lines": kept[::-1]}, left_out=lacks)
 
     def alerts(self, run: str) -> dict[str, Any]:
@@ -240,8 +243,10 @@ class Tools:
             found = alerts_of(RunDirectory(data.run.directory))
         else:
             found = of_records(data.records())
-        kept, left = page([alert.to_dict() for alert in found], max(0, len(found) - 30), 30, BUDGET, "alerts")
-        return answer({"count": len(found), "alerts": kept}, left_out=left)
+        kept, _ = within([alert.to_dict() for alert in found[:-31:-1]], BUDGET)
+        left = len(found) - len(kept)
+        lacks = [f"{left} of {len(found)} alerts, the earlier ones: `trackers alerts RUN` lists them"] if left else []
+        return answer({"count": len(found), "alerts": kept[::-1]}, left_out=lacks)
 
     def spans(self, run: str, failed: bool = False, limit: int = 5) -> dict[str, Any]:
         """Traces of a run (calls of models and tools), the newest: each span's name, kind, seconds, error.
