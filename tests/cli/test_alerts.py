@@ -157,4 +157,6 @@ def test_rule_is_tried_on_runs_that_are_over(tmp_path: Path, monkeypatch: pytest
     assert [[step for step, _ in alerts] for alerts in told.values()] == [[30], [7]]
     assert next(iter(told.values()))[0][1] == "loss = 9, 3 * mean(loss[5]) = 5.48434"
     assert "no alert in one" in run_cli("try", "loss > 100", "one").output
+    counted = run_cli("try", "loss < 0.3 every 1h; loss < 0.03", "one", "--json")  # one is told at the end: 1 more time
+    assert [one["step"] for one in json.loads(counted.stdout)[0]["alerts"]] == [3, 31, 33]
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before

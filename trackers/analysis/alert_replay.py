@@ -31,7 +31,7 @@ def check(rule: str) -> None:
 
 
 def replay(rule: str, reader: Reader, source: SourceRun) -> list[Alert]:
-    """The alerts that rules would have raised in a run, in order.
+    """The alerts that rules would have raised in a run, in the order of their times.
 
     ``stall`` is told by the times of records alone: of the time behind the last one nothing is known.
 
@@ -48,7 +48,7 @@ def replay(rule: str, reader: Reader, source: SourceRun) -> list[Alert]:
         watch.ended(end)
         watch.close()
         found = StreamReader(run.stream(StreamName(WRITER, 0, 1))).read(1_000_000)
-        return [record for record in found if isinstance(record, Alert)]
+        return sorted((record for record in found if isinstance(record, Alert)), key=lambda alert: alert.time)
 
 
 def _write(run: RunDirectory, source: Iterable[Any]) -> Finish:
