@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import trackers
+from tests.helpers import wait_for
 from trackers.backends.storage.tracker import StorageTracker
 from trackers.cli.app import app
 from trackers.editing import requests
 from trackers.errors import UsageError
-from trackers.journal.run_directory import RunDirectory
+from trackers.journal.run_directory import RunDirectory, is_run
+from trackers.journal.status import last_status
 from trackers.object_storage.addresses import normalize
 from trackers.support import run_requests
 from trackers.tracker import State
@@ -72,6 +76,36 @@ def test_training_that_looks_is_waited_for_and_told_of(run: Run) -> None:
     assert ended.state == "ended"
     assert "it was stopped: by" in ended.text
     assert "why" in ended.text
+
+
+@pytest.mark.processes
+def test_exit_code_decides_how_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that fails after it was told to stop has failed: while its process ends, nothing else is said."""
+    monkeypatch.chdir(tmp_path)
+    script = """
+import atexit, os, sys, time, trackers
+def last():
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+atexit.register(last)
+run = trackers.init("json", project="p", name="one", id="one")
+while not run.should_stop:
+    run.log({"loss": 1.0})
+    time.sleep(0.01)
+sys.exit(4)
+"""
+    child = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+    try:
+        directory = RunDirectory(tmp_path / "runs" / "p" / "one")
+        wait_for(lambda: is_run(directory.path))
+        asked = requests.ask(directory, by="trackers stop")
+        wait_for(lambda: last_status(directory).name != "running")
+        assert requests.answer(directory, asked).state == "stopping"
+        (tmp_path / "go").touch()
+        assert requests.wait(directory, asked, 60.0, ended=True).text == "it has failed: exit code 4"
+    finally:
+        (tmp_path / "go").touch()
+        child.wait()
 
 
 def test_checkpoint_alone_is_answered_when_it_is_taken(run: Run) -> None:

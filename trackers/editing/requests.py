@@ -10,9 +10,10 @@ import msgspec
 from trackers.errors import DeliveryError, NotFound, UsageError
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import observe
+from trackers.journal.stream import find_finish
 from trackers.object_storage import layout
 from trackers.object_storage.store import Store
-from trackers.support import machines, run_requests
+from trackers.support import machines, processes, run_requests
 from trackers.support.run_requests import Request
 
 POLL_S, STORE_POLL_S = 0.1, 2.0
@@ -76,8 +77,12 @@ def answer(run: RunDirectory, asked: Request) -> Answer:
     """What training has made of a request so far."""
     control = run_requests.read_control(run_requests.control_path(run.path, asked.attempt))
     looks = control.stop if asked.stop else control.checkpoint
+    info = run.read_info()
+    lives = machines.is_here(info) and processes.alive(info.pid, info.pid_start)  # told before the status: it may end
     status = observe(run)
     if status.name != "running":
+        if lives and _is_leaving(run):
+            return Answer("stopping", looks, "training has seen it, and its process ends")
         reason = f": {status.reason}" if status.reason else ""
         return Answer("ended", looks, f"it {_ended(status.name)}{reason}")
     if asked.stop and control.stopping:
@@ -87,7 +92,6 @@ def answer(run: RunDirectory, asked: Request) -> Answer:
     if looks:
         text = "training looks for it now and then, and hasn't since: it does so at its next step"
         return Answer("heard" if asked.id in control.heard else "unheard", True, text)
-    info = run.read_info()
     end = f"end process {info.pid} on {info.host}"
     if machines.is_here(info):
         end = f"kill -INT {info.pid}"
@@ -96,6 +100,13 @@ def answer(run: RunDirectory, asked: Request) -> Answer:
         "heard" if asked.id in control.heard else "unheard", False,
         f"training has never looked at {what}, so it goes on; to end it: {end}",
     )  # fmt: skip
+
+
+def _is_leaving(run: RunDirectory) -> bool:
+    """Whether the run's end was last recorded by a process that was ending: its exit code decides."""
+    names = [name for name in run.stream_names() if name.attempt == run.attempt() and name.writer in ("node", "rank")]
+    ends = [find_finish(run.stream(name)) for name in sorted(names, key=lambda name: name.writer)]
+    return next((end.leaving for end in ends if end is not None), False)
 
 
 def wait(
