@@ -294,10 +294,13 @@ def test_end_raises_its_own_rule_alone(watched: Make, status: str) -> None:
 
 def test_rule_about_no_metric_is_named_at_the_end(watched: Make) -> None:
     """With the name that was meant, most likely."""
-    one = watched("val_los > 10; val_loss > 10")
+    unmet = ["val_los > 10", "nan(val_los)", "plateau(val_los, 20)", "mean(val_los[5]) > 1"]
+    met = ["val_loss > 10", "nan", "nan(none, val_loss)", "plateau(val_*, 20)", "stall(10m)", "crashed"]
+    one = watched("; ".join([*unmet, *met]))
     one.log(1, val_loss=1)
     one.end()
-    assert one.said == ["TRACKER_ALERTS: the run had no metric of rule 'val_los > 10': did you mean 'val_loss'?"]
+    said = "TRACKER_ALERTS: the run had no metric of rule {!r}: did you mean 'val_loss'?"
+    assert one.said == [said.format(rule) for rule in unmet]
 
 
 @pytest.mark.parametrize("where", ["alerts.record.before", "alerts.record.after", "alerts.outbox.after", "state"])

@@ -438,7 +438,7 @@ class AlertWatch(RelayPart):
         """Name rules for metrics that the run didn't have: most likely a typing error."""
         known = [name for name in self._matching if not name.startswith("system.")]
         for rule in self._rules:
-            if rule.names and rule.kind in ("compare", "windows") and rule.text not in self._state.met and known:
+            if rule.names and rule.text not in self._state.met and known:
                 near = did_you_mean(rule.names[0], known, f"; there are {examples(known, 5)}")
                 self._say(f"TRACKER_ALERTS: the run had no metric of rule {rule.text!r}{near}")
 
