@@ -289,6 +289,16 @@ def test_long_history_is_paged_within_its_budget(tools: Tools) -> None:
     assert [step for step, _ in seen] == list(range(project.STEPS))
 
 
+@pytest.mark.parametrize("steps", [{"first_step": 10**6}, {"first_step": 5, "last_step": 4}, {"last_step": -1}])
+def test_empty_part_of_a_history_says_which_steps_there_are(tools: Tools, steps: dict[str, int]) -> None:
+    """An agent that asked for steps that aren't there knows where to ask."""
+    found = ask(tools, "history", run="diverged", metrics="val_loss", **steps)["from_runs"]
+    assert (series(found, "val_loss"), found["left_out"]) == (
+        [],
+        [f"val_loss: no value there: its {project.STEPS} values are at steps 0 to {project.STEPS - 1}"],
+    )
+
+
 def test_runs_are_paged(tools: Tools) -> None:
     """What isn't in an answer is said, with what comes next."""
     answer = ask(tools, "runs", limit=3)

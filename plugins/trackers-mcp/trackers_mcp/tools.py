@@ -160,6 +160,8 @@ class Tools:
                 fitting = [[step, value] for step, value in _thinned(rows, max(len(fitting), 4))]
                 more = 0
             series[name] = fitting
+            if not rows and (steps := [step for step, _ in self._points(data, name, None, None)]):
+                left.append(f"{name}: no value there: its {len(steps)} values are at steps {steps[0]} to {steps[-1]}")
             if more:
                 left.append(f"{name}: {more} of {len(rows)} values: first_step={values[len(fitting)][0]} goes on")
             elif len(fitting) < len(rows):
