@@ -156,10 +156,10 @@ def test_kit_runs_parts_and_reads_devices(
     monkeypatch.setattr(kit.beside, "END_S", 0.0)
     assert old in PART
     plugin_site.install(
-        tmp_path, "toy", {"parts": {"toy": "toy_mod:part"}, "devices": {"toy": "toy_mod:devices"}},
+        tmp_path / "site", "toy", {"parts": {"toy": "toy_mod:part"}, "devices": {"toy": "toy_mod:devices"}},
         toy_mod=PART.replace(old, new) if old else PART,
     )  # fmt: skip
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.delitem(sys.modules, "toy_mod", raising=False)
     if words and not words.startswith("skipped"):
         with pytest.raises((PluginError, DeviceError), match=re.escape(words)):
