@@ -143,13 +143,21 @@ def read(path: Path, client: bool = False) -> tuple[str, Left]:
         elif kind == "summary":
             for item in record.summary.remove:
                 left.summary.pop(item.key or "/".join(item.nested_key), None)
-            left.summary.update(items(record.summary.update))
+            for name, value in items(record.summary.update).items():
+                put(left.summary, name, value)
         elif kind == "metric":
             define(left.definitions, record.metric)
         elif kind == "exit":
             code = record.exit.exit_code
     summary = {name: plain(name, value, path.parent, {}) for name, value in left.summary.items() if not is_own(name)}
     return project, left._replace(summary=summary, exit_code=code)
+
+
+def put(summary: dict[str, Any], name: str, value: Any) -> None:
+    """Set a result: W&B has one value there, a mapping or another, not both."""
+    for other in [known for known in summary if f"{known}/".startswith(f"{name}/") or name.startswith(f"{known}/")]:
+        del summary[other]
+    summary[name] = value
 
 
 def change(config: dict[str, Any], record: Any) -> None:
