@@ -254,7 +254,7 @@ def _no_leftovers(
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
     monkeypatch.chdir(tmp_path)
-    _redirect_trackio(monkeypatch, tmp_path / "home/trackio")
+    redirect_trackio(monkeypatch, tmp_path / "home/trackio")
     _prepare_mlflow(monkeypatch)
     told = "not processes" in request.config.option.markexpr  # a fork of another process would go unnoticed
     if not told and not _file(request.node.nodeid).startswith(OWN_START):
@@ -310,7 +310,7 @@ def _ended_children() -> int:
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt
 
 
-def _redirect_trackio(patch: pytest.MonkeyPatch, directory: Path) -> None:
+def redirect_trackio(patch: pytest.MonkeyPatch, directory: Path) -> None:
     """trackio reads its directories once, at import: where a test imported it, later tests need them moved."""
     if "trackio" not in sys.modules:
         return

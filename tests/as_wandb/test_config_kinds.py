@@ -10,6 +10,7 @@ import pytest
 from tests import forked
 from tests.as_wandb import config_kinds
 from tests.as_wandb.test_same_as_wandb import same
+from tests.conftest import redirect_trackio
 from trackers.readers import registry
 from trackers.records import Config, Start, unname_floats
 
@@ -50,6 +51,7 @@ def test_each_store_has_every_kind(found: Found, place: Path, monkeypatch: pytes
     """TensorBoard, MLflow, trackio and W&B give back the configuration that the journal has."""
     here = place / "ours"
     monkeypatch.setenv("TRACKIO_DIR", str(here / "trackio"))
+    redirect_trackio(monkeypatch, here / "trackio")
     (described,) = here.glob("runs/values/*/run.json")
     run = described.parent
     (events,) = run.rglob("*tfevents*")
