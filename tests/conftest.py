@@ -305,6 +305,16 @@ def drivers(_driver_libraries: Path, tmp_path: Path) -> Drivers:
     return Drivers(_driver_libraries, tmp_path / "knobs")
 
 
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stamps without a zone are local time; here that is UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
 def _ended_children() -> int:
     """Grows with each child that ended and was waited for."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt

@@ -6,8 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +43,7 @@ and note both; else what users have cached keeps its old values. A further sampl
 alone."""
 
 
-@pytest.fixture(autouse=True)
-def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Stamps without a zone are local time; here that is UTC."""
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+pytestmark = pytest.mark.usefixtures("utc")
 
 
 def write(place: Path, files: dict[str, str | bytes]) -> None:

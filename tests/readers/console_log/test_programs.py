@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import time
-from collections.abc import Iterator
 from datetime import datetime, timezone
 
 import pytest
@@ -37,14 +35,7 @@ def rows(records: list[Record]) -> dict[int, dict[str, float]]:
     return found
 
 
-@pytest.fixture(autouse=True)
-def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Stamps without a zone are local time; here that is UTC."""
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+pytestmark = pytest.mark.usefixtures("utc")
 
 
 ALL_SAMPLES = {**SAMPLES, **VARIANTS}

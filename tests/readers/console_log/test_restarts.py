@@ -7,7 +7,7 @@ import gzip
 import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,15 +19,7 @@ from trackers.readers.console_log.lines import find_time
 from trackers.readers.console_log.reader import LogReader
 from trackers.records import Finish, Metrics, Start
 
-
-@pytest.fixture(autouse=True)
-def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Stamps without a zone are local time; here that is UTC."""
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
+pytestmark = pytest.mark.usefixtures("utc")
 
 
 def at(text: str) -> float:
