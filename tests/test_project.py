@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib.util
 import re
 import shutil
@@ -19,6 +21,7 @@ from tests.test_layout import FLOORS
 ARCHITECTURE = ROOT / "docs/architecture.md"
 PAGES = (ARCHITECTURE, ROOT / "CONTRIBUTING.md", ROOT / ".github/pull_request_template.md")
 NAMED = re.compile(r"(?<![\w/.])((?:trackers|tests|docs|scripts|\.ci)/[\w./-]+)")
+IMPORTED = ("tests", "benchmarks", "trackers")
 RULES = "foo"
 """What a new part is called in CONTRIBUTING.md: paths with it don't exist."""
 
@@ -36,6 +39,51 @@ def named(text: str) -> list[str]:
     """Paths below the checkout that a text names, those of parts that are yet to be written left out."""
     found = (match.rstrip("./") for match in NAMED.findall(text))
     return [path for path in found if RULES not in path and "NAME" not in path]
+
+
+@functools.cache
+def top_names(path: Path) -> frozenset[str]:
+    """What a module binds at its top; of a folder, the modules in it."""
+    if path.is_dir():
+        return frozenset(entry.stem for entry in path.iterdir())
+    bound: set[str] = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        parts = [node] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else list(ast.walk(node))
+        for part in parts:
+            if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                bound.add(part.name)
+            elif isinstance(part, ast.alias):
+                bound.add((part.asname or part.name).split(".")[0])
+            elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                bound.add(part.id)
+    return frozenset(bound)
+
+
+def lacking(source: str, root: Path = ROOT) -> list[str]:
+    """Names that a file imports from the tests, the benchmarks or the package, and that aren't there."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] not in IMPORTED:
+            continue
+        folder = root.joinpath(*(node.module or "").split("."))
+        modules = [path for path in (folder, folder / "__init__.py", folder.with_suffix(".py")) if path.exists()]
+        there = frozenset[str]().union(*map(top_names, modules))
+        if "__getattr__" not in there:
+            found += [f"{node.module}.{alias.name}" for alias in node.names if alias.name not in there]
+    return found
+
+
+def test_checks_that_run_by_hand_name_what_is_there() -> None:
+    """A test that only ``make lake-check``, ``test-clients`` or the like collects imports what others have moved."""
+    files = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("plugins/*/tests/*.py"), *ROOT.glob("benchmarks/*.py")]
+    assert {str(path): names for path in files if (names := lacking(path.read_text("utf-8")))} == {}
+
+
+def test_moved_name_would_be_seen() -> None:
+    """Of a module, of a folder, of a module that is gone."""
+    assert lacking("from tests.test_project import named, gone") == ["tests.test_project.gone"]
+    assert lacking("def f():\n from tests import ROOT, nothing") == ["tests.nothing"]
+    assert lacking("from tests.nothing import a\nfrom os import path") == ["tests.nothing.a"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

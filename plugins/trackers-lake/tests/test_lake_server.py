@@ -16,7 +16,7 @@ from trackers_lake.tables import Lake
 import trackers
 from tests import ROOT
 from tests.analysis.support import write_run
-from tests.object_storage.test_server import Server
+from tests.object_storage.support import BucketServer
 from trackers.errors import NotFound, Unavailable
 from trackers.object_storage import store as stores
 from trackers.testing.driver import python_path
@@ -25,11 +25,10 @@ WHERE = "s3://bucket/a lake"
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
-    found = Server()
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[BucketServer]:
+    found = BucketServer()
     found.start()
-    for name, value in (("AWS_ENDPOINT_URL", found.url), ("AWS_ACCESS_KEY_ID", "key"),
-                        ("AWS_SECRET_ACCESS_KEY", "secret"), ("AWS_REGION", "us-east-1")):  # fmt: skip
+    for name, value in found.variables().items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     try:
@@ -38,7 +37,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
         found.stop()
 
 
-def test_runs_go_into_a_bucket_and_are_read_there(server: Server) -> None:
+def test_runs_go_into_a_bucket_and_are_read_there(server: BucketServer) -> None:
     """Added, asked by SQL, loaded, compared, removed: what a directory does, a bucket does."""
     for number in range(3):
         rows = [(step, step, {"loss": 1 / (step + 1) + number, "n": step}) for step in range(5)]
@@ -58,7 +57,7 @@ def test_runs_go_into_a_bucket_and_are_read_there(server: Server) -> None:
     assert held(WHERE) == {("digits", "r0"): 10, ("digits", "r2"): 10}
 
 
-def test_writers_at_once_in_a_bucket_lose_and_double_nothing(server: Server) -> None:
+def test_writers_at_once_in_a_bucket_lose_and_double_nothing(server: BucketServer) -> None:
     """Of several commits of one version, the server takes one."""
     Lake(WHERE, make=True)
     working = [
@@ -69,7 +68,7 @@ def test_writers_at_once_in_a_bucket_lose_and_double_nothing(server: Server) -> 
     assert held(WHERE) == {**expected, ("p", "shared"): 8}
 
 
-def test_server_that_is_away_is_said_and_nothing_is_half(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_is_away_is_said_and_nothing_is_half(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """An outage ends in one line; what was there is there."""
     monkeypatch.setattr(stores, "RETRY_S", 0.1)
     lake = Lake(WHERE, make=True)
@@ -81,7 +80,7 @@ def test_server_that_is_away_is_said_and_nothing_is_half(server: Server, monkeyp
     assert "\n" not in str(caught.value)
 
 
-def test_bucket_that_has_no_lake(server: Server) -> None:
+def test_bucket_that_has_no_lake(server: BucketServer) -> None:
     """It is said how to make one."""
     with pytest.raises(NotFound, match="trackers lake add RUNS"):
         Lake("s3://bucket/nothing")
