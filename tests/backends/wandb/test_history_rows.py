@@ -104,6 +104,19 @@ def test_row_of_a_growing_step_has_its_number_whatever_comes_twice(
             assert set(found) == set(differing[name])
 
 
+@given(st.lists(st.integers(0, 12), max_size=30))
+@example([5, 4, 4, 4, 5])
+@example([0, 6, 0, 0, 2, 10])
+def test_values_of_steps_that_were_passed_stay_in_order(steps: list[int]) -> None:
+    """Calls whose step an earlier call had, or lies behind it, lie in rows in their order; those of growing steps too."""
+    rows = built(metrics(*((step, {"a": float(call)}) for call, step in enumerate(steps))))
+    stored = [int(row.values["a"]) for row in rows]
+    late = {call for call, step in enumerate(steps) if step <= max(steps[:call], default=-1)}
+    assert sorted(stored) == list(range(len(steps)))
+    for some in (late, set(stored) - late):
+        assert [call for call in stored if call in some] == sorted(some)
+
+
 def test_step_that_leaves_no_room_above_costs_no_later_row() -> None:
     """A step at the end of 64 bits, of an older journal or another source, keeps its row and every later one."""
     rows = built(metrics((3, {"a": 1.0}), (2**63 - 1, {"a": 2.0}), (5, {"a": 3.0}), (None, {"a": 4.0})))

@@ -321,8 +321,7 @@ class HistoryRows:
                 self._before = number - 1 if record.step != step else min(self._before, number - 1)
                 self._step = record.step
             if isinstance(record, Media):
-                row = HistoryRow(record.seq - 1, number, record.step, record.time, values, [record], True, True)
-                self._emit(row)
+                self._emit(HistoryRow(record.seq - 1, number, record.step, record.time, values, [record], True, True))
         elif self._row is not None and self._can_join(record, values):
             _join(self._row, record, values)
         elif is_sample(record) and len(self._waiting) < MOST_WAITING:
@@ -439,7 +438,8 @@ class HistoryRows:
         return {record.seq for row in rows for record in row.records}
 
     def _begin_row(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
-        grows = record.step is not None and (self._step is None or record.step > self._step)
+        # Below the last row it gets another number anyway: what waits comes before it then, as it was logged.
+        grows = record.step is not None and record.step > max(self.last, -1 if self._step is None else self._step)
         self.flush()
         self._make_room(record.step if record.step is not None and grows else math.inf)
         self.end()
