@@ -1,7 +1,7 @@
 """A lake's log by this package, and by delta-rs: eight writers that replace their own runs' files, killed or not.
 
-Each writer replaces the file of its run by a new one, again and again, as a run that is rewound does. In a directory, and
-in an S3 server (moto) where each request takes 50 ms. A killed writer goes on from what the log says is there: by this
+Each writer replaces the file of its run by a new one, again and again, as a run that is rewound does. In a directory,
+and in an S3 server (moto) where each request takes 50 ms. A killed writer goes on from what the log says is there: by this
 package's tags of a file, or by delta-rs's application transactions. In the end each run must have its last file, once.
 Then logs as somebody else may have made them are opened by both.
 
@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plugins/tracker
 
 import pyarrow as pa
 from pyarrow import parquet
-from trackers_lake.delta import LOG, DataFile, DeltaTable
+from trackers_lake.delta import LOG, DeltaTable
 from trackers_lake.schema import COLUMNS, arrow_schema
 from trackers_lake.tables import Lake
 
@@ -80,7 +80,7 @@ class Ours:
 
 
 class DeltaRs:
-    """The log of the deltalake distribution: identities as application transactions, files found by their statistics."""
+    """The log of the deltalake distribution: runs as application transactions, files found by statistics."""
 
     def __init__(self, where: str) -> None:
         import deltalake
@@ -178,7 +178,8 @@ def crowd(kind: str, where: str, changes: int, kills: int) -> dict[str, float]:
         return subprocess.Popen([*command, run, str(changes)], stdout=subprocess.PIPE, text=True)
 
     Lake(where, make=True)
-    start("none", 0).communicate()  # delta-rs keeps the interpreter's lock while it asks, and the server's threads are here
+    # In a process of its own: delta-rs keeps the interpreter's lock while it asks, and the slow server's threads are here.
+    start("none", 0).communicate()
     working = {run: start(run) for run in (f"r{number}" for number in range(WRITERS))}
     for _ in range(kills):
         time.sleep(source.uniform(0.5, 1.5))
@@ -208,7 +209,8 @@ def hostile(place: Path) -> dict[str, str]:
     head = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, meta]
 
     def add(path: str, **more: Any) -> dict[str, Any]:
-        return {"add": {"path": path, "partitionValues": {}, "size": 9, "modificationTime": 0, "dataChange": True, **more}}
+        added = {"path": path, "partitionValues": {}, "size": 9, "modificationTime": 0, "dataChange": True}
+        return {"add": {**added, **more}}
 
     place.mkdir()
     outside = place / "secret.parquet"

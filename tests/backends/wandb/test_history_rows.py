@@ -108,7 +108,7 @@ def test_row_of_a_growing_step_has_its_number_whatever_comes_twice(
 @example([5, 4, 4, 4, 5])
 @example([0, 6, 0, 0, 2, 10])
 def test_values_of_steps_that_were_passed_stay_in_order(steps: list[int]) -> None:
-    """Calls whose step an earlier call had, or lies behind it, lie in rows in their order; those of growing steps too."""
+    """Calls whose step an earlier call had, or lies behind it, are in order; those of growing steps too."""
     rows = built(metrics(*((step, {"a": float(call)}) for call, step in enumerate(steps))))
     stored = [int(row.values["a"]) for row in rows]
     late = {call for call, step in enumerate(steps) if step <= max(steps[:call], default=-1)}
