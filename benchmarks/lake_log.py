@@ -1,8 +1,8 @@
 """A lake's log by this package, and by delta-rs: eight writers that replace their own runs' files, killed or not.
 
 Each writer replaces the file of its run by a new one, again and again, as a run that is rewound does. In a directory,
-and in an S3 server (moto) where each request takes 50 ms. A killed writer goes on from what the log says is there: by this
-package's tags of a file, or by delta-rs's application transactions. In the end each run must have its last file, once.
+and in an S3 server (moto) where each request takes 50 ms. A killed writer goes on from what the log says is there: by
+this package's tags of a file, or by delta-rs's application transactions. In the end each run has its last file, once.
 Then logs as somebody else may have made them are opened by both.
 
 Needs what ``make lake-check`` installs: ``.venv-lake/bin/python benchmarks/lake_log.py``.
@@ -178,7 +178,7 @@ def crowd(kind: str, where: str, changes: int, kills: int) -> dict[str, float]:
         return subprocess.Popen([*command, run, str(changes)], stdout=subprocess.PIPE, text=True)
 
     Lake(where, make=True)
-    # In a process of its own: delta-rs keeps the interpreter's lock while it asks, and the slow server's threads are here.
+    # In a process of its own: delta-rs keeps the interpreter's lock while it asks; the slow server's threads are here.
     start("none", 0).communicate()
     working = {run: start(run) for run in (f"r{number}" for number in range(WRITERS))}
     for _ in range(kills):
