@@ -13,16 +13,14 @@ from tests.readers.console_log.samples import LOGS, SAMPLES, Sample
 from tests.readers.console_log.variants import VARIANTS
 from trackers.errors import NotFound
 from trackers.readers.console_log.programs import ALL
-from trackers.readers.console_log.reader import LogStream, may_restart, survey
+from trackers.readers.console_log.reader import LogStream, looked_through
 from trackers.records import Config, Finish, Metrics, Record, merge
 
 
 def read(text: str | bytes) -> tuple[list[Record], str]:
     """The records of a log and its note."""
     content = text if isinstance(text, bytes) else text.encode()
-    known = None
-    if may_restart(io.BytesIO(content)):  # as the reader of files
-        known = survey(lambda: io.BytesIO(content), 2026)
+    known = looked_through(lambda: io.BytesIO(content), 2026)  # as the reader of files
     stream = LogStream("a.log", 1e9, 2026, known)
     return list(stream.read(io.BytesIO(content))), stream.note()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +14,9 @@ from hypothesis import strategies as st
 
 from tests.readers.console_log.samples import LOGS, SAMPLES
 from tests.readers.console_log.test_programs import read, rows
+from trackers.errors import NotFound
+from trackers.readers.console_log.lines import COLOR
+from trackers.readers.console_log.reader import LogReader
 
 Dice = random.Random
 
@@ -166,7 +171,8 @@ def test_junk_between_rows_changes_nothing(name: str, data: st.DataObject) -> No
 
 def wrapped(text: str, width: int) -> str:
     """A text as it lies on a terminal's page of that width."""
-    return "".join(f"{line[at : at + width]}\n" for line in text.splitlines() for at in range(0, len(line), width))
+    lines = text.splitlines()
+    return "".join(f"{line[at : at + width]}\n" for line in lines for at in range(0, len(line) or 1, width))
 
 
 @pytest.mark.parametrize("width", [60, 80, 99, 120, 150])
@@ -177,6 +183,58 @@ def test_lines_that_a_terminal_wrapped_are_whole(name: str, width: int) -> None:
     text = "\n".join(lines[:5]) + "\nsaving the model\n" + "\n".join(lines[5:]) + "\n"
     records, note = read(wrapped(text, width))
     assert (rows(records), note) == (rows(read(text)[0]), "")
+
+
+@pytest.mark.parametrize("at", [60, 80, 99, 120, 150])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_value_of_a_page_is_a_logs_or_lines_are_counted(name: str, at: int) -> None:
+    """Of any log of a page's width: nothing is read that the log doesn't say, and what is missing is counted."""
+    text = COLOR.sub(b"", (LOGS / f"{name}.log").read_bytes()).decode()
+    if "\r" in text:  # such bars leave one line on a page
+        return
+    said = rows(read(text)[0])
+    for width in (at, at + 7):
+        try:
+            records, note = read(wrapped(text, width))
+        except NotFound:
+            continue
+        found = rows(records)
+        more = {step: values for step, values in found.items() if not values.items() <= said.get(step, {}).items()}
+        assert str(more) == "{}" or "nan" in str(more), width
+        assert str(found) == str(said) or counted(note) > 0, width
+
+
+@pytest.mark.parametrize("name", sorted(set(ROWS) - {"trainer"}))
+@pytest.mark.parametrize("width", [60, 80, 99])
+def test_single_line_that_a_terminal_wrapped_is_whole_or_counted(name: str, width: int) -> None:
+    """One row of a log is longer than the page, wherever it stands, far behind the log's beginning, too."""
+    lines = log_of(name, 3, 5)
+    text = wrapped(lines[0] + "\n", width)
+    whole = rows(read(lines[0] + "\n")[0])
+    for before in ("", "saving the model\n" * 3, *["saving the model\n" * 20_000] * (name == "titan")):
+        try:
+            records, note = read(before + text + "done\n")
+        except NotFound:
+            continue
+        found = rows(records)
+        assert found == whole or counted(note) > 0
+        assert all(values.items() <= whole[step].items() for step, values in found.items())
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", ["primus", "titan", "verl"])
+def test_wrapped_lines_of_standard_input_are_whole(name: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However they come: at once, or line by line through a pipe."""
+    text = "\n".join(log_of(name, 12, 5)) + "\n"
+    whole = rows(read(text)[0])
+    end, writer = os.pipe()
+    with open(end, encoding="utf-8") as stream, open(writer, "wb", buffering=0) as program:
+        monkeypatch.setattr(sys, "stdin", stream)
+        program.write(wrapped(text, width).encode())
+        program.close()
+        reader = LogReader()
+        (run,) = reader.runs("-")
+        assert (rows(list(reader.read(run))), run.note) == (whole, "")
 
 
 @pytest.mark.parametrize("between", ["Step Time : 2.01s GPU utilization: 4.5MODEL_TFLOP/s/GPU", "12 files", "7"])
@@ -209,13 +267,43 @@ def test_row_behind_a_text_without_an_end_is_read(name: str, before: str) -> Non
     lines[at] = bar + before + lines[at][begin:]
     records, note = read("\n".join(lines) + "\n")
     assert (rows(records), note) == (whole, "")
-    if name in ("litgpt", "timm"):  # whose rows are told by all that they say
-        return
     lines[at] = lines[at][:-3] + "?~?"
     records, note = read("\n".join(lines) + "\n")
     assert counted(note) == 1
     step = at + 1 - (len(lines) - 8)
     assert rows(records) | {step: whole[step]} == whole
+
+
+@pytest.mark.parametrize("before", ["saving the model", "done in 3.5 s ", "step 7"])
+@pytest.mark.parametrize(("head", "row"), [
+    ("Epoch 1/9\n", "32/32 ━━━━━━━━━━━━━━━━━━━━ 2s 10ms/step - accuracy: 0.5{0}00 - loss: 0.9000"),
+    ("Epoch 1/9\n", "32/32 [==============================] - 2s 10ms/step - loss: 0.9{0}00"),
+    ("", "      {0}/9      2.37G      1.234      2.345      1.456         12        640: 100% ━━━━━━━━━ 8/8 3.4it/s 2.4s"),
+])  # fmt: skip
+def test_bar_behind_a_text_without_an_end_is_counted(head: str, row: str, before: str) -> None:
+    """Its first number may be the text's, too."""
+    head = head or "      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size\n"
+    lines = [head.replace("1", str(epoch)) + row.format(epoch) for epoch in range(1, 4)]
+    whole = rows(read("\n".join(lines) + "\n")[0])
+    text = lines[1].split("\n")
+    lines[1] = text[0] + "\n" + before + text[1]
+    records, note = read("\n".join(lines) + "\n")
+    assert counted(note) == 1
+    last = max(whole)
+    assert rows(records)[last]["epoch"] == whole[last]["epoch"]
+
+
+def test_bar_of_a_notebook_is_read_over_its_two_lines() -> None:
+    """As its page has it; an evaluation's says nothing."""
+    line = "Epoch {0}: 100%\n {1} 10/10 [00:01<00:00,  9.50it/s, v_num=0, train_loss=2.{0}00, val_loss=1.5]\n"
+    other = "Validation DataLoader 0: 100%\n 2/2 [00:00<00:00, 50.00it/s]\n"
+    records, note = read("".join(line.format(epoch, "\xa0" * epoch) + other for epoch in range(3)))
+    found = {
+        step: (values["epoch"], values["train_loss"], values["val_loss"]) for step, values in rows(records).items()
+    }
+    assert (found, note) == ({10: (0, 2.0, 1.5), 20: (1, 2.1, 1.5), 30: (2, 2.2, 1.5)}, "")
+    damaged = line.format(0, "") + line.format(1, "").replace("val_loss=1.5]", "val_lo")
+    assert counted(read(damaged)[1]) == 1
 
 
 def test_row_that_such_a_row_was_before_is_whole() -> None:

@@ -19,11 +19,12 @@ import hashlib
 import io
 import math
 import re
+import select
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -40,11 +41,10 @@ from trackers.readers.console_log.forms.program import EVAL, NEXT, RESULT, RESUM
 from trackers.readers.console_log.lines import COLOR, find_time, pieces
 from trackers.readers.console_log.programs import ALL, megatron, primus
 from trackers.readers.console_log.rows import BROKEN, LineReader, LogRow
+from trackers.readers.console_log.wrapping import HEAD_BYTES, LINE_BYTES, NO_PAGE, Page, Probe, Said, page_of, unwrapped
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Config, Environment, Finish, Metrics, Number, Record, Start, Summary, Text
 
-LINE_BYTES = 1 << 20
-"""Maximum number of bytes of a line that are read at once."""
 REMEMBERED = 4096
 """Number of latest lines that are remembered to detect copies."""
 WRAPPED_LINES = 3
@@ -100,6 +100,7 @@ class LogStream:
         self._limits = [min(limits[number:], default=None) for number in range(len(limits))]
         self._limit: int | None = None  # of the row at hand
         self._survey = survey
+        self._probe = _probe(year, formats)
         self.lines = LineReader(year, latest, formats, survey.told)
         self.facts = MachineFacts()
         self.attempt = 0
@@ -160,7 +161,7 @@ class LogStream:
         """
         wrapped = 0.0
         lines = self.lines
-        for number, line in _unwrapped(_read_lines(file, self._say_cut), self._survey.width):
+        for number, line in unwrapped(_read_lines(file, self._say_cut), self._survey.page, self._probe):
             lines.number = number
             parts = pieces(line)
             for place, (text, whole) in enumerate(parts, 1):
@@ -877,24 +878,32 @@ class Survey(NamedTuple):
     main: str = ""
     bars: BarSteps = BarSteps()
     told: Collection[str] = ()
-    width: int = 0
+    page: Page = NO_PAGE
 
 
-def survey(
-    opened: Callable[[], contextlib.AbstractContextManager[BinaryIO]], year: int, formats: Sequence[Program] = ()
-) -> Survey:
+Opened = Callable[[], contextlib.AbstractContextManager[BinaryIO]]
+
+
+def looked_through(opened: Opened, year: int, formats: Sequence[Program] = ()) -> Survey:
+    """See :func:`survey`; most logs of Megatron's kind need none, which is told quickly."""
+    with opened() as file:
+        page = _page(file, year, formats)
+    with opened() as file:
+        if not formats and not page.width and not may_restart(file):
+            return Survey()
+    return survey(opened, year, formats, page)
+
+
+def survey(opened: Opened, year: int, formats: Sequence[Program] = (), page: Page = NO_PAGE) -> Survey:
     """Read a log through for what :class:`LogStream` must know before its first row.
 
     Args:
         opened: gives the log, from its beginning; it is read twice where progress bars tell its steps, for restarts
-            are told by these. year: as for :class:`LogStream`.
+            are told by these. year: as for :class:`LogStream`. page: the log's.
     """
-    found = Survey()
-    with opened() as file, contextlib.suppress(text_file.PackedError):
-        head = file.read(HEAD_BYTES)
-        found = Survey(width=_width_of(head, year, formats) if _likely_width(head) else 0)
+    found = Survey(page=page)
     while True:
-        stream = LogStream("", 0.0, year, Survey(bars=found.bars, width=found.width), formats=formats)
+        stream = LogStream("", 0.0, year, Survey(bars=found.bars, page=page), formats=formats)
         steps = []
         with opened() as file, contextlib.suppress(NotFound):
             steps = [record.from_step for record in stream.read(file) if isinstance(record, Start)]
@@ -902,63 +911,39 @@ def survey(
         main = max(counts, key=lambda name: counts[name], default="")
         bars = bar_steps(stream.paired[TRAIN] or stream.paired[EVAL])  # an evaluation may have a bar of its own
         again = bars != found.bars and found.bars == BarSteps()
-        found = Survey([step for step in steps if step is not None], main, bars, tuple(stream.lines.known), found.width)
+        found = Survey([step for step in steps if step is not None], main, bars, tuple(stream.lines.known), page)
         if not again:
             return found
 
 
-def _width_of(head: bytes, year: int, formats: Sequence[Program]) -> int:
-    """The width at which a log's lines were wrapped, as those of a terminal's page are: joined, they say other values
-    in no fewer rows, and no line less is understood. 0: they weren't.
-
-    Args:
-        head: the log's beginning.
-    """
-    width = _likely_width(head)
-    (plain, bad), (whole, worse) = (_said(head, year, formats, known) for known in (0, width))
-    fewer = len(whole) < len(plain) or sum(map(len, whole)) < sum(map(len, plain)) or worse > bad
-    return 0 if fewer or str(whole) == str(plain) else width
+def _page(file: BinaryIO, year: int, formats: Sequence[Program]) -> Page:
+    """Whether a log's lines were wrapped."""
+    return page_of(_read_lines(file), partial(_said, year, formats), partial(_probe, year, formats))
 
 
-def _said(head: bytes, year: int, formats: Sequence[Program], width: int) -> tuple[list[dict[str, Number]], int]:
-    """The rows of a log that was wrapped at a width, and how many lines aren't understood."""
-    stream = LogStream("", 0.0, year, Survey(width=width), formats=formats)
+def _said(year: int, formats: Sequence[Program], text: bytes, page: Page) -> Said:
+    """What a part of a log says, as a page."""
+    stream = LogStream("", 0.0, year, Survey(page=page), formats=formats)
     rows: list[dict[str, Number]] = []
     with contextlib.suppress(NotFound):
-        rows += [record.values for record in stream.read(io.BytesIO(head)) if isinstance(record, Metrics)]
-    return rows, stream.account.bad
+        rows += [one.values for one in stream.read(io.BytesIO(text)) if isinstance(one, (Metrics, Summary))]
+    return Said(list(map(str, rows)), sum(map(len, rows)), stream.account.bad)
 
 
-def _likely_width(head: bytes) -> int:
-    """The length of a log's longest lines where what follows them never begins as a line does; else 0."""
-    lines = [line.rstrip("\r") for line in head.decode("utf-8", "replace").split("\n")[:-1]]
-    width = max(map(len, lines), default=0)
-    full = {number for number, line in enumerate(lines[:-1]) if len(line) == width}
-    if len(full) < 2 or width not in WIDTHS or any("\r" in line for line in lines):
-        return 0
-    begins = [re.sub(r"\d", "0", line[:BEGINNING]) for line in lines]
-    followers = {begins[number + 1] for number in full}
-    return 0 if followers & {"", *(begins[number] for number in full if number - 1 not in full)} else width
+def _probe(year: int, formats: Sequence[Program]) -> Probe:
+    """Tells whether a line of a log is a row, and whole."""
+    reader = LineReader(year, formats=formats)
 
+    def probe(line: bytes) -> bool | None:
+        reader.forget_tails()  # a row's own beginning may have been tried before
+        rows = [row for row in reader.rows(line) if row.kind in (*ROWS, BROKEN)]
+        for row in rows:
+            reader.fill(row)
+            if row.kind != BROKEN:
+                reader.recognise(row.program)
+        return not any(row.bad or row.cut or row.kind == BROKEN for row in rows) if rows else None
 
-WIDTHS = range(40, 1001)
-BEGINNING = 12
-"""Characters of a line that tell what kind of line it is, its digits apart."""
-
-
-def _unwrapped(lines: Iterable[bytes], width: int) -> Iterator[tuple[int, bytes]]:
-    """Lines and the number of each, wrapped ones joined."""
-    first, parts = 0, b""
-    for number, line in enumerate(lines, 1):
-        first, parts = first or number, parts + line
-        text = line.rstrip(b"\r\n")
-        if not width or len(text) < width or len(text.decode("utf-8", "replace")) != width or len(parts) > LINE_BYTES:
-            yield first, parts
-            first, parts = 0, b""
-        else:
-            parts = parts[: len(parts) - len(line) + len(text)]
-    if parts:
-        yield first, parts
+    return probe
 
 
 HELPERS = frozenset(program.name for program in ALL if program.helper)
@@ -966,17 +951,14 @@ _HELPERS_WORDS = sorted({form.literal for program in ALL if program.helper for f
 
 
 def may_restart(file: BinaryIO) -> bool:
-    """Whether :func:`survey` is needed: lines may be wrapped, an iteration comes again, rows of a helper may stand
-    among Megatron's, or there are none of its kind. Several times quicker.
+    """Whether :func:`survey` is needed: an iteration comes again, rows of a helper may stand among Megatron's, or there
+    are none of its kind. Several times quicker.
     """
     last = dict.fromkeys(_STEPS, -1)
-    rest, begun = b"", False
+    rest = b""
     try:
         while block := file.read1(BLOCK_BYTES):  # type: ignore[attr-defined]
             text = rest + block
-            if not begun and _likely_width(text[:HEAD_BYTES]):
-                return True
-            begun = True
             end = text.rfind(b"\n") + 1 or (len(text) if len(text) > LINE_BYTES else 0)
             rest = text[end:]
             if _comes_again(text[:end], last) or b"\0" in text or any(word in text for word in _HELPERS_WORDS):
@@ -1043,6 +1025,8 @@ def _read_lines(file: BinaryIO, say_cut: Callable[[], object] = lambda: None) ->
 STDIN = "-"
 CUT = "the packed log is cut or damaged: this is what could be read of it"
 BUFFER_BYTES = 1 << 20
+SOON_S = 0.1
+"""How long another part of standard input may take, whose beginning is looked at: from one program to the next."""
 IN_MEMORY_BYTES = 16 << 20
 """Of standard input that are kept in memory; more go to a file."""
 SUFFIXES = (*text_file.SUFFIXES, ".log", ".txt", ".out")
@@ -1073,7 +1057,20 @@ class _KeptInput:
 
     def head(self) -> BinaryIO:
         """What the stream gives at once, at its beginning: a program that still writes isn't waited for any longer."""
-        return io.BufferedReader(io.BytesIO(self.read(0, HEAD_BYTES)))
+        data = self.read(0, HEAD_BYTES)
+        while len(data) < HEAD_BYTES and (len(data) < self._length or self._has_more()):
+            more = self.read(len(data), HEAD_BYTES - len(data))
+            if not more:
+                break
+            data += more
+        return io.BufferedReader(io.BytesIO(data))
+
+    def _has_more(self) -> bool:
+        """Whether the stream gives something soon, or has ended."""
+        try:
+            return bool(select.select([self._stream], [], [], SOON_S)[0])
+        except (OSError, ValueError):  # no file of the system's
+            return True
 
 
 class _KeptInputReader(io.RawIOBase):
@@ -1102,7 +1099,7 @@ class LogReader(Reader):
     """Console logs as runs: a file (perhaps packed), a glob, or ``-`` for standard input, which is kept."""
 
     scheme = "log"
-    form = 14
+    form = 15
 
     def runs(self, where: str) -> list[SourceRun]:
         """One run for each file, the one changed last first. See :class:`trackers.readers.reader.Reader`."""
@@ -1132,7 +1129,9 @@ class LogReader(Reader):
         if path == STDIN:
             now = time.time()
             began, year = run.created or now, time.localtime(now).tm_year
-            stream = LogStream("standard input", began, year, formats=own_format.programs())
+            formats = own_format.programs()
+            page = _page(text_file.as_text(_kept_input(sys.stdin.buffer).head()), year, formats)
+            stream = LogStream("standard input", began, year, Survey(page=page), formats=formats)
             yield from stream.read(text_file.as_text(_kept_input(sys.stdin.buffer).reader()))
             run.note = stream.note()
             return
@@ -1140,7 +1139,7 @@ class LogReader(Reader):
             changed = Path(path).stat().st_mtime
             year = time.localtime(changed).tm_year
             formats = own_format.programs()
-            known = _survey(path, year, formats)
+            known = looked_through(lambda: _opened(path), year, formats)
             with open(path, "rb", buffering=BUFFER_BYTES) as file:
                 stream = LogStream(path, run.created or changed, year, known, latest=changed, formats=formats)
                 yield from stream.read(text_file.as_text(file))
@@ -1149,14 +1148,6 @@ class LogReader(Reader):
             raise NotFound(f"{path}: no such file") from None
         except OSError as error:
             raise NotFound(f"{path} can't be read: {error.strerror or error}") from None
-
-
-def _survey(path: str, year: int, formats: Sequence[Program]) -> Survey:
-    """See :func:`survey`; most logs of Megatron's kind need none, which is told quickly."""
-    with _opened(path) as file:
-        if not formats and not may_restart(file):
-            return Survey()
-    return survey(lambda: _opened(path), year, formats)
 
 
 @contextlib.contextmanager
@@ -1195,8 +1186,6 @@ def _name(path: Path) -> str:
 
 HEAD_OF_LINE = 60
 """Bytes of a line in which its stamp stands, if it has one."""
-HEAD_BYTES = 1 << 18
-"""Bytes of a log in which its first time stamp is looked for."""
 
 
 def _began(path: Path) -> float:

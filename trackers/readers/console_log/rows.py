@@ -166,6 +166,7 @@ class LineReader:
         self.reached = 0  # by a line without values
         self.unsure = False  # an epoch may have been longer than its bar says
         self._gap = 0  # steps between the last two rows of an epoch
+        self._begins: dict[Form, bytes] = {}  # of rows that are told by all that they say
         self._open = False  # an epoch began, and isn't done, or columns of training
         self._took: bytes | None = None  # by the bar behind an evaluation's columns
 
@@ -384,6 +385,8 @@ class LineReader:
         known = self.is_known(program)
         if not known and any(row.bad for row in rows):
             return None  # columns without a head
+        if form.fields is None and form.first:
+            self._begins[form] = _beginning(line, rows[0].begin)
         if form.outside is not None and rows[0].form is form.outside and _is_on_the_way(matches[0]):
             return ()
         if form.always and not all(self._has(row, form.always) for row in rows):
@@ -435,7 +438,24 @@ class LineReader:
             rows = self._behind_text(program, form, line) if form.kind in ROWS else None
             if rows is not None:
                 return rows
+            if self.is_known(program) and self._is_behind_text(form, line):
+                return [LogRow(None, BROKEN, program, form, line, 0, 0, filled=True)]
         return ()
+
+    def _is_behind_text(self, form: Form, line: bytes) -> bool:
+        """Whether behind a text that lacks its line end a row stands that can't be read: a bar, whose first number may
+        be the text's, too, or one that is damaged, and begins as those before it."""
+        if form.bar and not form.first:
+            places = itertools.islice(_PARTED.finditer(line, 1, LOOKED_AT), _MOST)
+            return any(form.pattern.match(line, place.start()) is not None for place in places)
+        begin, at = self._begins.get(form), 0
+        for _ in range(_MOST if begin else 0):
+            at = line.find(form.literal, at + 1, LOOKED_AT)
+            if at < 0:
+                break
+            if _beginning(line, at) == begin:
+                return True
+        return False
 
     def _behind_text(self, program: Program, form: Form, line: bytes) -> Sequence[LogRow] | None:
         """The row behind a text that lacks its line end: read if it has what such rows had before, else broken."""
@@ -675,10 +695,10 @@ class LineReader:
             del known[:-TAILS]
         return False
 
-    def forget_tails(self, row: LogRow) -> None:
+    def forget_tails(self, row: LogRow | None = None) -> None:
         """Forget which fields rows have, but for one's: behind a new start, those of most programs come one by one."""
-        self._tails = {form: tails for form, tails in self._tails.items() if form is megatron.TRAINING}
-        if row.filled and not row.cut and row.form is not megatron.TRAINING:
+        self._tails = {form: tails for form, tails in self._tails.items() if form is megatron.TRAINING and row}
+        if row and row.filled and not row.cut and row.form is not megatron.TRAINING:
             self._tails[row.form] = [(row.keys, _tail_of(row.form, row.keys, row.line[row.end :].rstrip()))]
 
 
@@ -709,6 +729,15 @@ def _is_on_the_way(match: re.Match[bytes]) -> bool:
     """Whether a progress bar isn't at its end, which it knows."""
     groups = match.groupdict()
     return groups.get("of") is not None and groups["of"] != groups["batch"]
+
+
+_PARTED = re.compile(rb"\d{1,18}/")
+_GAPS = re.compile(rb"[\d\s]+")
+
+
+def _beginning(line: bytes, at: int) -> bytes:
+    """How a row begins, whatever its numbers are."""
+    return _GAPS.sub(b"0", line[at : at + 40])[:16]
 
 
 _WHOLE_PART = re.compile(rb"(?<![\d.])\d[\d,]*")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from trackers.readers.console_log.forms.fields import IGNORED, SECONDS, FieldLayout
-from trackers.readers.console_log.forms.program import END, EVAL, PROGRESS, RESUME, SIGN, TQDM, Form, Program
+from trackers.readers.console_log.forms.program import END, EPOCH, EVAL, PROGRESS, RESUME, SIGN, TQDM, Form, Program
 
 _EPOCH = r"Epoch (?P<epoch>INT):\s+"
 _RICH = FieldLayout(pattern=re.compile(rb"([A-Za-z_][^\s:]{0,300}): ?([^\s:]{1,100})(?:\s+|$)"))
@@ -31,6 +31,10 @@ PROGRAM = Program(
         Form("Epoch ", r"Epoch (?P<epoch>INT)/(?P<last>-?INT)\s{1,9}[━╸╺ ]{1,1000}(?P<batch>INT)/(?P<of>INT) "
              r"(?P<spent>[\d:]{1,12}) • [\d:-]{1,12} (?P<rate>NUM)it/s", fields=_RICH, needs=("v_num",), first=False,
              bar=True, lines=_MORE, looks=r"Epoch INT/INT\s+[━╸╺]"),
+        Form("Epoch ", r"Epoch (?P<epoch>INT):\s+\d{1,3}%\s*$", EPOCH, first=False),
+        Form("v_num=", r"(?:\s|\xc2\xa0){0,9}(?P<batch>INT)/(?P<of>INT) \[(?P<elapsed>[\d:]{1,12})<[\d:?]{1,12},\s{1,3}"
+             r"(?:(?P<rate>NUM)it/s|(?P<each>NUM)s/it|\?it/s), ", first=False, bar=True,
+             fields=FieldLayout(b",", b"=", closes=b"]"), always=("v_num",)),  # of a notebook's page
         Form("DataLoader ", r"(?:Sanity Checking|Validation|Testing|Predicting) DataLoader INT:?", SIGN,
              first=False),
         Form("GPU available: ", r"GPU available: (?:True|False)", SIGN),
