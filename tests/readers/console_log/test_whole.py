@@ -278,7 +278,7 @@ def test_row_behind_a_text_without_an_end_is_read(name: str, before: str) -> Non
 @pytest.mark.parametrize(("head", "row"), [
     ("Epoch 1/9\n", "32/32 ━━━━━━━━━━━━━━━━━━━━ 2s 10ms/step - accuracy: 0.5{0}00 - loss: 0.9000"),
     ("Epoch 1/9\n", "32/32 [==============================] - 2s 10ms/step - loss: 0.9{0}00"),
-    ("", "      {0}/9      2.37G      1.234      2.345      1.456         12        640: 100% ━━━━━━━━━ 8/8 3.4it/s 2.4s"),
+    ("", "      {0}/9      2.37G      1.234      2.345      1.456         12        640: 100% ━━━━━ 8/8 3.4it/s 2.4s"),
 ])  # fmt: skip
 def test_bar_behind_a_text_without_an_end_is_counted(head: str, row: str, before: str) -> None:
     """Its first number may be the text's, too."""
