@@ -385,8 +385,6 @@ class LineReader:
         known = self.is_known(program)
         if not known and any(row.bad for row in rows):
             return None  # columns without a head
-        if form.fields is None and form.first:
-            self._begins[form] = _beginning(line, rows[0].begin)
         if form.outside is not None and rows[0].form is form.outside and _is_on_the_way(matches[0]):
             return ()
         if form.always and not all(self._has(row, form.always) for row in rows):
@@ -562,6 +560,8 @@ class LineReader:
         if head:
             _note_writer(row, head)
         row.head = {name: text for name, text in groups.items() if name not in PARTS and text is not None}
+        if form.fields is None and form.first:
+            self._begins[form] = _beginning(line, begin)
         if groups.get("cells"):
             columns, cells = self.columns.get(form.kind, []), groups["cells"].split()
             groups = groups if form.kind == TRAIN else {**groups, "elapsed": self._took}  # on the line of the columns
