@@ -74,7 +74,7 @@ def test_best_with_a_condition(runs: None) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
-        ([], UsageError, "which metric? Give --metric"),
+        ([], UsageError, "which metric? Give --metric val_loss;"),
         (["--metric", "val_los"], NotFound, "no run of 5 has 'val_los'; there is val_loss"),
         (["--metric", "other"], UsageError, "is a small or a large 'other' better? Give --mode min"),
         (["--metric", "acc", "--mode", "median"], UsageError, "unknown mode 'median'"),

@@ -133,6 +133,21 @@ def test_results_name_the_best_run_of_each_metric() -> None:
     assert "The same in all: status finished, steps 1, lr last 0.1." in results
 
 
+def test_run_that_failed_leaves_the_best_first() -> None:
+    """Results that a run of a sweep lacks, or has as NaN, have their column still and order the table; settings that
+    this run alone lacks come after those that differ between runs that have them."""
+    for name, loss in (("two", 2.0), ("one", 1.0), ("nan", math.nan)):
+        write_run(name, [(1, 1, {"train/loss": 0.5})], summary={"val_loss": loss}, config={"width": 8, "lr": loss})
+    write_run("failed", [(1, 1, {"train/loss": 0.1})], config={"lr": 3.0}, status="failed")
+    text = report.markdown(open_runs(["failed", "nan", "two", "one"]), when="now")
+    results = [
+        line.strip("| ").split(" | ") for line in text.split("## Results")[1].splitlines() if line.startswith("|")
+    ]
+    assert "- Smallest final/val_loss: **one**, 1" in text
+    assert results[0] == ["run", "status", "lr", "width", "final/val_loss", "train/loss best"]
+    assert [row[0] for row in results[2:4]] == ["one", "two"]
+
+
 def test_settings_beyond_the_results_have_a_table_of_their_own() -> None:
     """Eight settings that differ stand beside the results; the others follow, none twice."""
     for number in range(3):

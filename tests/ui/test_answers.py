@@ -136,6 +136,22 @@ def test_curves_over_each_axis_and_in_groups() -> None:
         assert band["high"] == pytest.approx([2 + math.sqrt(2)] * 5)
 
 
+def test_mean_on_a_logarithmic_axis_has_the_zeros() -> None:
+    """A run at zero isn't left out of its group's mean, here as in ``plot``; a mean of zero has no place there."""
+    for number in range(2):
+        write_run(f"r{number}", [(step, step, {"acc": 0.8 if step == 0 else 0.8 * number}) for step in range(3)])
+    write_run("r2", [(step, step, {"zero": 0.0}) for step in range(3)])
+    runs = open_runs(["r0", "r1", "r2"])
+    drawn = presets.metrics(runs, presets.PlotOptions(by="group", smooth=0, log_y=True), ["acc", "zero"]).panels
+    with site(runs=3) as found:
+        keys = ",".join(found.key(f"r{number}") for number in range(3))
+        for name, expected, panel in zip(("acc", "zero"), ([0.8, 0.4, 0.4], [math.nan] * 3), drawn, strict=True):
+            (band,) = found.ask("curves", runs=keys, name=name, by="project", log_y="1")["lines"]
+            said = [math.nan if value in (None, "NaN") else value for value in band["y"]]
+            assert said == pytest.approx(expected, nan_ok=True)
+            assert list(panel.lines[0].y) == pytest.approx(expected, nan_ok=True)
+
+
 @pytest.mark.parametrize(
     "given",
     [{"axis": "x"}, {"weight": "1"}, {"weight": "nan"}, {"bins": "1"}, {"bins": "1e9"}, {"low": "x"}],

@@ -41,6 +41,25 @@ def test_settings_are_ranked_by_what_goes_with_the_result() -> None:
     assert (found["config.depth"]["runs"], found["config.depth"]["values"]) == (30, 2)
 
 
+def test_effect_that_rises_and_falls_is_seen() -> None:
+    """A learning rate that is best in the middle is first, though its ranks don't go with the result's; names that each
+    run has for itself say nothing."""
+    chance = random.Random(4)
+    made = []
+    for number in range(150):
+        power, width = number % 5, 64 * (1 + number // 5 % 3)
+        loss = abs(power - 2) - width / 1000 + 0.05 * chance.random()
+        config = {"lr": 10.0**-power, "width": width, "seed": number % 7, "tag": f"run-{number}"}
+        made.append(Row(str(number), "", str(number), "", config=config, result={"loss": loss}))
+    found = {entry["name"]: entry["correlation"] for entry in importance(made, "result.loss")}
+    assert next(iter(found)) == "config.lr"
+    assert found["config.lr"] > 0.9
+    assert abs(found["config.seed"]) < 0.2
+    assert found["config.tag"] == 0
+    few = {entry["name"]: entry["correlation"] for entry in importance(made[:10], "result.loss")}
+    assert few["config.lr"] > 0.8
+
+
 def test_forest_is_named_only_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """With scikit-learn its shares sum to one; without it, or with few runs, there are none."""
     pytest.importorskip("sklearn")

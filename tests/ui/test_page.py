@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -756,4 +757,70 @@ def test_compare_is_sorted_and_says_what_bold_means(count: int, window: Browser)
             wait(window, f"JSON.stringify((() => {{ {names} }})()) === '{json.dumps(expected, separators=(',', ':'))}'")
         assert window.script(texts)
         assert window.script("return document.documentElement.scrollWidth <= innerWidth")
+        assert window.console() == []
+
+
+@pytest.mark.slow
+def test_run_that_diverged_is_seen(window: Browser) -> None:
+    """NaN is red in the table, a group's mean says of how many runs it is, a chart names the lines that go beyond."""
+    for number in range(6):
+        rows: list[Any] = [(step, step, {"loss": 1.0 + (10.0**step if number == 3 else step)}) for step in range(6)]
+        write_run(f"r{number}", rows, created=T0 + number, summary={"loss": math.nan if number == 3 else 1.0})
+    with site(runs=6) as found:
+        visit(window, found, "#tab=runs&by=project&col=result.loss")
+        red = (
+            "[...document.querySelectorAll('td.bad')].map(one => one.parentNode.innerText.trim().split(/\\s+/).join())"
+        )
+        assert wait(window, f"{red}.length && {red}") == ["☆,r3,NaN"]
+        assert window.script("return document.querySelector('tr.group').innerText.includes('1 ± 0 (5 of 6)')")
+        visit(window, found, "#tab=charts")
+        wait(window, f"window.charts?.get('loss')?.chart.box && {LINES}.length === 6")
+        assert window.script("return charts.get('loss').chart.beyond.title") == "r3"
+        assert window.console() == []
+
+
+@pytest.mark.slow
+def test_no_runs_and_one_run_are_told(window: Browser) -> None:
+    """Each view of a directory without runs, and of one with a single run, has words rather than empty axes."""
+    tabs = ("runs", "charts", "media", "tables", "compare", "params", "run")
+    with site(runs=0) as found:
+        for tab in tabs:
+            visit(window, found, f"#tab={tab}")
+            wait(
+                window, "[...document.querySelectorAll('.empty')].some(one => one.innerText.startsWith('no runs yet'))"
+            )
+            assert "undefined" not in window.script("return document.body.innerText")
+            assert window.script("return [...document.querySelectorAll('.plot')].every(one => !one.clientHeight)")
+    losses("alone", 3)
+    with site(runs=1) as found:
+        visit(window, found, "#tab=params")
+        wait(window, "document.querySelector('.empty')?.innerText.startsWith('one run:')")
+        assert "1 run" in window.script("return main.innerText").split("\n")
+        visit(window, found, "#tab=media")
+        wait(window, "main.dataset.drawn === 'empty'")
+        assert window.script(
+            "return [...document.querySelectorAll('input[type=range]')].every(one => !one.clientWidth)"
+        )
+        assert window.console() == []
+
+
+@pytest.mark.slow
+def test_losses_stay_first_beside_parts(window: Browser) -> None:
+    """Charts keep their order where names that begin alike are folded; the machine's are offered where some are."""
+    names = [f"grad/{place}" for place in range(20)]
+    rows: list[Any] = [
+        (step, step, {"train/loss": 1.0, "tokens": 5.0, **dict.fromkeys(names, 1.0)}) for step in range(3)
+    ]
+    write_run("plain", rows)
+    losses("sampled", 3, created=T0 + 1)
+    with site(runs=2) as found:
+        keys = {name: found.key(name) for name in ("plain", "sampled")}
+        visit(window, found, f"#tab=charts&sel={keys['plain']}")
+        titles = "[...document.querySelectorAll('figcaption .title')].map(one => one.innerText)"
+        assert wait(window, f"{titles}.length && {titles}.slice(0, 2)") == ["train/loss", "tokens"]
+        links = "[...document.querySelectorAll('main .bar a')].map(one => one.innerText)"
+        for name, expected in (("plain", ["charts"]), ("sampled", ["charts", "system metrics"])):
+            visit(window, found, f"#tab=run&run={keys[name]}")
+            wait(window, f"main.dataset.run === '{keys[name]}'")
+            assert window.script(f"return {links}") == expected
         assert window.console() == []

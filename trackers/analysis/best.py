@@ -12,6 +12,7 @@ import difflib
 import operator
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,6 +41,13 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 }  # fmt: skip
 _Evaluate = Callable[[RunStats], Any]
+
+
+def ranked_names(runs: Sequence[RunStats]) -> list[str]:
+    """Names of results and metrics of which a small or a large value is better: results first, then what most have."""
+    results = Counter(records.final_name(name) for run in runs for name in run.summary if run.direction(name))
+    metrics = Counter(name for run in runs for name in run.folds if run.direction(name))
+    return [name for counts in (results, metrics) for name, _ in counts.most_common()]
 
 
 class RunFilter:

@@ -85,11 +85,14 @@ def by_run(comparison: Comparison) -> TextTable:
 
 
 def differing_settings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Settings that aren't the same in all configurations; one that is absent somewhere differs, but from None."""
+    """Settings that aren't the same in all configurations, last those that differ only from where they are absent."""
     if len(configs) < 2:
         return []
     names = dict.fromkeys(name for config in configs for name in config)
-    return [name for name in names if len({_comparable(config.get(name)) for config in configs}) > 1]
+    values = {name: [_comparable(config[name]) for config in configs if config.get(name) is not None] for name in names}
+    shared = {name: len(set(there)) < 2 for name, there in values.items()}
+    differing = [name for name in names if not shared[name] or 0 < len(values[name]) < len(configs)]
+    return sorted(differing, key=shared.__getitem__)
 
 
 def _comparable(value: Any) -> Any:

@@ -14,7 +14,7 @@ from trackers.analysis.run_stats import RunStats
 from trackers.analysis.statistics import Spread, spread
 from trackers.analysis.tables import MISSING, TextTable, format_value
 from trackers.errors import UsageError, did_you_mean
-from trackers.records import double
+from trackers.records import double, plain_name
 
 SEEDS = frozenset({"seed", "random_seed", "rng_seed", "manual_seed", "data_seed", "torch_seed", "np_seed"})
 """Settings, by the last part of their names, that are chance and nothing else."""
@@ -73,9 +73,9 @@ def by(runs: Sequence[RunStats], what: str, keys: Sequence[str], figure: str | N
 
 
 def headline(runs: Sequence[RunStats], key: str) -> str:
-    """The figure that says most of a metric: the result of its name where all runs have one, else the best, else
-    (where no value is better than another) the last."""
-    if all(run.value(key, "final") is not None for run in runs):
+    """The figure that says most of a metric: the result of its name where all runs have one, or it is a result alone
+    (``final/NAME``), else the best, else (where no value is better than another) the last."""
+    if plain_name(key) != key or all(run.value(key, "final") is not None for run in runs):
         return "final"
     return "best" if any(run.direction(key) for run in runs) else "last"
 

@@ -387,14 +387,15 @@ def best(
     from trackers.analysis.ranking import table
     from trackers.errors import UsageError
 
-    if not metric:
-        raise UsageError("which metric? Give --metric final/best_val_loss; `trackers keys RUN` lists a run's metrics")
     gathered = gather(resolve_conditions(sources or [str(runs_root(directory))], directory), directory)
     for reason in gathered.problems:
         print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
     runs = choosing.of_status(gathered.runs, status, lambda run: run.status)
     if not runs:
         raise choosing.none_of(status, [run.status for run in gathered.runs])
+    if not metric:
+        names = work.ranked_names(runs) or ["NAME"]
+        raise UsageError(f"which metric? Give --metric {names[0]}; `trackers keys RUN` lists a run's metrics")
     ranked = work.best(runs, metric, mode or None, where or None, top)
     for entry in ranked:
         if entry.run.note:

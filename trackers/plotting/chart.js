@@ -8,7 +8,7 @@ export const shown = (v) => {
   if (typeof v !== "number") return String(v);
   const size = Math.abs(v);
   if (!isFinite(v)) return String(v);
-  if (size >= 1e9 || (v && size < 1e-4)) return v.toExponential(3);
+  if (size >= 1e9 || (v && size < 1e-4)) return v.toExponential(3).replace(/\.?0+e/, "e");
   return size >= 1e4 ? Math.round(v).toLocaleString("en-US") : String(+v.toPrecision(5));
 };
 const two = (n) => String(n).padStart(2, "0");
@@ -184,7 +184,7 @@ export class Chart {
   middle() {
     const lines = this.visible().filter((line) => !line.low.length);
     const [from, to] = this.view || [-Infinity, Infinity];
-    /** @type {[number, number][]} */
+    /** @type {[number, number, string][]} */
     const ends = [];
     for (const line of lines) {
       let [low, high] = [Infinity, -Infinity];
@@ -192,12 +192,12 @@ export class Chart {
         const x = this.toX(line.x[k]);
         if (isFinite(y) && x >= from && x <= to) [low, high] = [Math.min(low, y), Math.max(high, y)];
       });
-      if (high >= low) ends.push([low, high]);
+      if (high >= low) ends.push([low, high, line.label]);
     }
     if (ends.length < 2 || this.logY) return null;
     const sorted = (values) => values.sort((a, b) => a - b)[Math.floor((values.length - 1) / 2)];
     const centre = sorted(ends.map(([low, high]) => (low + high) / 2));
-    /** @param {number[]} ends */
+    /** @param {[number, number, string]} ends */
     const far = ([low, high]) => Math.max(high - centre, centre - low);
     const limit = FAR * sorted(ends.map(far));
     const usual = ends.filter((one) => far(one) <= limit);
@@ -208,11 +208,12 @@ export class Chart {
       return !(Math.max(power(y) - high, low - power(y)) <= 2 * (high - low)); // without a logarithm it does
     };
     const [lows, highs] = [usual.map((one) => one[0]), usual.map((one) => one[1])];
+    /** @param {[number, number, string]} ends */
     const outlying = ([low, high]) =>
       (high - centre > limit && leaps(high, highs)) || (centre - low > limit && leaps(low, lows));
     const near = ends.filter((one) => far(one) <= limit || !outlying(one));
-    const gone = ends.length - near.length;
-    if (!gone || gone > ends.length / 2 || !(limit > 0)) return null;
+    const gone = ends.filter((one) => !near.includes(one)).map((one) => one[2]);
+    if (!gone.length || gone.length > ends.length / 2 || !(limit > 0)) return null;
     return { gone, low: Math.min(...near.map(([low]) => low)), high: Math.max(...near.map(([, high]) => high)) };
   }
   reach() {
@@ -244,7 +245,8 @@ export class Chart {
     const middle = this.middle();
     this.beyond.hidden = !middle;
     if (middle) {
-      const runs = middle.gone === 1 ? "1 line goes" : `${middle.gone} lines go`;
+      const runs = middle.gone.length === 1 ? "1 line goes" : `${middle.gone.length} lines go`;
+      this.beyond.title = middle.gone.join("\n");
       this.beyond.textContent = this.whole
         ? "cut what flattens the others"
         : `${runs} beyond (${shown(y0)} to ${shown(y1)}): show`;

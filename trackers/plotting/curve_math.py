@@ -240,11 +240,14 @@ def percent_of(base: tuple[Any, Any], x: Any, y: Any) -> Any:
     return np.where(np.isfinite(percent), percent, np.nan)
 
 
-def band(label: str, lines: Sequence[Curve], *, style: int = 0, bins: int = 400, log_x: bool = False) -> Curve:
+def band(
+    label: str, lines: Sequence[Curve], *, style: int = 0, bins: int = 400, log_x: bool = False, log_y: bool = False
+) -> Curve:
     """Mean and standard deviation (n - 1) of several runs' curves, where at least one of them is.
 
     Runs are interpolated between their points, never beyond them; smoothed curves are taken where there are any.
     Where they have many points, those are taken at which, in each part of the axis, the runs are highest and lowest.
+    On a logarithmic y axis a mean at or below zero is a gap; the runs' own values at or below zero count in the mean.
     """
     import numpy as np
 
@@ -274,5 +277,6 @@ def band(label: str, lines: Sequence[Curve], *, style: int = 0, bins: int = 400,
     mean = np.nansum(table, axis=0) / known
     with np.errstate(over="ignore"):
         spread = np.sqrt(np.nansum((table - mean) ** 2, axis=0) / np.maximum(known - 1, 1))
-    mean_curve.x, mean_curve.y, mean_curve.low, mean_curve.high = grid, mean, mean - spread, mean + spread
+    mean_curve.x, mean_curve.low, mean_curve.high = grid, mean - spread, mean + spread
+    mean_curve.y = np.where(mean > 0, mean, np.nan) if log_y else mean
     return mean_curve

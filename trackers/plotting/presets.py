@@ -52,7 +52,7 @@ class PlotOptions(msgspec.Struct):
 
     def scale(self) -> Scale:
         """How curves are thinned and smoothed."""
-        return Scale(self.smooth, self.log_x, self.log_y)
+        return Scale(self.smooth, self.log_x, self.log_y and not self.by)  # a mean has all values
 
     def check(self) -> None:
         """Raises UsageError for what can't be."""
@@ -208,7 +208,7 @@ def _banded(runs: Sequence[PlottedRun], lines: list[Curve], view: PlotOptions) -
     for label, members in groups.items():
         curves = [by_label[run.label] for run in members if run.label in by_label]
         if curves:
-            bands.append(band(label, curves, style=styles[label], log_x=view.log_x))
+            bands.append(band(label, curves, style=styles[label], log_x=view.log_x, log_y=view.log_y))
     return bands
 
 

@@ -246,8 +246,9 @@ def curves(catalogue: Catalogue, parameters: Parameters) -> Any:
         raise UsageError(f"weight must be 0 to below 1, bins 2 to {BINS:,}")
     cut = CurveOptions(axis, low, high, bins, weight, parameters.get("log_x") == "1", parameters.get("log_y") == "1",
                        kind)  # fmt: skip
-    result = curve_set(catalogue, _keys(parameters), name, cut, baseline)
     by = parameters.get("by", "")
+    # A mean has all values, also those without a place on a logarithmic axis.
+    result = curve_set(catalogue, _keys(parameters), name, cut._replace(log_y=cut.log_y and not by), baseline)
     if by:
         drawn = _bands([catalogue.row(key) for key in result.versions], result, by, cut)
     else:
@@ -304,7 +305,9 @@ def _bands(rows: Sequence[Row], result: CurveSet, by: str, cut: CurveOptions) ->
         parts = [curves[row.key] for row in group if row.key in curves]
         if parts:
             title = f"{label} (n = {len(group)})"
-            band = curve_math.band(title, parts, style=group_styles[label], bins=cut.bins, log_x=cut.log_x)
+            band = curve_math.band(
+                title, parts, style=group_styles[label], bins=cut.bins, log_x=cut.log_x, log_y=cut.log_y
+            )
             drawn.append({**_curve_fields(band), "run": f"group {label}"})
     return drawn
 

@@ -24,9 +24,9 @@ def importance(rows: Sequence[Row], column: str, *, forest: bool = False) -> lis
     """Settings of runs that differ, the one with the strongest correlation first.
 
     Each has ``name`` (of its column), ``runs`` that have it, ``values`` (different ones), ``correlation`` of ranks with
-    the column (Spearman's, -1 to 1; of words the correlation ratio, 0 to 1; None where it can't be said), and
-    ``forest``: its share in a random forest of scikit-learn, which takes seconds; None where that wasn't asked for or
-    isn't installed, or the runs are too few.
+    the column (Spearman's, -1 to 1; of words, and of numbers where it is stronger, the correlation ratio, 0 to 1; None
+    where it can't be said), and ``forest``: its share in a random forest of scikit-learn, which takes seconds; None
+    where that wasn't asked for or isn't installed, or the runs are too few.
     """
     import numpy as np
 
@@ -98,8 +98,18 @@ def _correlation(values: Sequence[Any], y: np.ndarray[Any, Any]) -> float | None
     if both.sum() < 3 or len(set(x[both])) < 2 or len(set(y[both])) < 2:
         return None
     ranks = _ranks(y[both])
-    if numeric:
-        return float(np.corrcoef(_ranks(x[both]), ranks)[0, 1])
-    groups = [ranks[x[both] == place] for place in set(x[both])]
-    between = sum(len(group) * (group.mean() - ranks.mean()) ** 2 for group in groups)
-    return float(math.sqrt(between / ((ranks - ranks.mean()) ** 2).sum()))
+    ratio = _ratio(x[both], ranks)
+    if not numeric:
+        return ratio
+    rank_correlation = float(np.corrcoef(_ranks(x[both]), ranks)[0, 1])
+    return ratio if ratio > abs(rank_correlation) else rank_correlation
+
+
+def _ratio(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> float:
+    """The root of the share of y's variance that lies between the values of x: also of what rises and falls again.
+
+    Chance alone is taken off (Kelley 1935, https://doi.org/10.1073/pnas.21.9.554): 0 where each x has a value of its own.
+    """
+    free = len(y) - len(set(x))
+    within = sum(((y[x == value] - y[x == value].mean()) ** 2).sum() for value in set(x))
+    return math.sqrt(max(0.0, 1 - within / free * (len(y) - 1) / ((y - y.mean()) ** 2).sum())) if free else 0.0

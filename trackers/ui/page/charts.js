@@ -3,7 +3,7 @@ import { ask, drawing, later, latest, say } from "./asking.js";
 import { element } from "./chart.js";
 import { choice, field, fill, main, search } from "./parts.js";
 import { axesOf, panelsOf } from "./panels.js";
-import { choose, chosen, colour, look, style } from "./selection.js";
+import { choose, chosen, colour, look, none, style } from "./selection.js";
 import { go, state } from "./state.js";
 
 const MOST = 200; // runs drawn
@@ -35,7 +35,7 @@ export function chartsView() {
       for (const { label, style } of lines) bands.set(label, style); // some groups lack some metrics
       drawLegend([...bands]);
     },
-    empty: () => (runs.length ? "these runs have no metrics yet" : "no run is chosen: tick some in Runs"),
+    empty: () => (runs.length ? "these runs have no metrics yet" : none()),
   });
   const set = (what, wholeAxis = false) => {
     go(wholeAxis ? { ...what, zoom: "" } : what, { quiet: true });

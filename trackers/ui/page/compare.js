@@ -2,7 +2,7 @@
 import { ask, drawing, latest } from "./asking.js";
 import { element, value } from "./chart.js";
 import { cell, link, main, search, scrolls } from "./parts.js";
-import { choose, chosen, colour, style } from "./selection.js";
+import { choose, chosen, colour, none, style } from "./selection.js";
 import { state } from "./state.js";
 
 const FEW = 12; // runs that are columns
@@ -49,7 +49,7 @@ export function compareView() {
     const found = await fresh(ask("compare", { runs: chosen().join(",") }));
     out.replaceChildren();
     if (!found.runs.length) {
-      element("div", out, "no run is chosen: tick some in Runs", "empty");
+      element("div", out, none(), "empty");
       return;
     }
     for (const [title, rows, strong] of [

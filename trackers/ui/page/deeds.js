@@ -1,7 +1,7 @@
 // What the page changes: runs, with an undo, and saved views. Nothing where the server only shows.
 import { ask, guarded, problem } from "./asking.js";
 import { element } from "./chart.js";
-import { fill } from "./parts.js";
+import { counted, fill } from "./parts.js";
 import { hash, state } from "./state.js";
 
 const STAR = "starred";
@@ -47,18 +47,17 @@ function tell(words, back = null, after = null) {
     }),
   );
 }
-const count = (runs) => (runs.length === 1 ? "1 run" : `${runs.length} runs`);
 async function change(runs, given, after) {
   const found = await act("edit", { runs, ...given });
   const changed = Object.keys(found.done).filter((key) => found.done[key].length);
-  if (changed.length) tell(`changed ${count(changed)}`, () => act("undo", { runs: changed }), after);
+  if (changed.length) tell(`changed ${counted(changed.length)}`, () => act("undo", { runs: changed }), after);
   after();
   if (found.problems.length) problem.textContent = found.problems.join("; ");
 }
 async function remove(runs, after) {
   const found = await act("remove", { runs });
   const gone = Object.values(found.done);
-  if (gone.length) tell(`deleted ${count(gone)}`, () => act("restore", { runs: gone }), after);
+  if (gone.length) tell(`deleted ${counted(gone.length)}`, () => act("restore", { runs: gone }), after);
   after();
   if (found.problems.length) problem.textContent = found.problems.join("; ");
 }
@@ -98,12 +97,12 @@ export function editor(parent, label, runs, one, after) {
   const fields = one
     ? [
         ["name", "name", one.name],
-        ["tags", "tags, a, b", one.tags.join(", ")],
+        ["tags", "tags, with commas between", one.tags.join(", ")],
         ["group", "group", one.group],
         ["notes", "notes", one.notes],
       ]
     : [
-        ["add", "add tags, a, b", ""],
+        ["add", "add tags, with commas between", ""],
         ["drop", "remove tags", ""],
         ["group", "group", ""],
       ];
@@ -139,7 +138,7 @@ export function editor(parent, label, runs, one, after) {
     "click",
     guarded(async () => {
       if (gone.textContent === "delete") {
-        gone.textContent = `delete ${count(runs())}: sure?`;
+        gone.textContent = `delete ${counted(runs().length)}: sure?`;
         save.type = "button";
         return;
       }

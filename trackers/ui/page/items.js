@@ -1,6 +1,6 @@
 // What was logged beside numbers: pictures, sounds, videos, texts, histograms.
 import { Chart, element, value } from "./chart.js";
-import { look } from "./selection.js";
+import { look, style, stylesOf } from "./selection.js";
 
 export const whole = (value) => value.toLocaleString("en-US");
 export const stepText = (step) => (step === null ? "" : `step ${whole(step)}`);
@@ -70,13 +70,16 @@ export function shownItem(run, one, place, number, item) {
         x_label: "",
         lines: [],
         bars: [],
-        distributions: [{ label: one.name, style: 0, counts, edges }],
+        distributions: [
+          { label: one.name, style: style(run) < 0 ? stylesOf([run]).get(run) : style(run), counts, edges },
+        ],
         blank: false,
         empty: "",
       },
       box,
       { ...look, hidden: new Set() },
     );
+    chart.canvas.setAttribute("aria-label", `${one.name}, item ${number + 1}`);
     requestAnimationFrame(() => chart.draw());
   } else if (item.shown) played(box, one.type, item.format, address, item.caption, `${one.name}, item ${number + 1}`);
   else if (item.file) {

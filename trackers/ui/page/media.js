@@ -3,7 +3,7 @@ import { ask, drawing, guarded, later, latest } from "./asking.js";
 import { element } from "./chart.js";
 import { shownItem, stepText, whole } from "./items.js";
 import { field, link, main, search } from "./parts.js";
-import { choose, chosen, colour, style } from "./selection.js";
+import { choose, chosen, colour, none, style } from "./selection.js";
 import { go, state } from "./state.js";
 import { axisOf, placeAt, stepBar } from "./steps.js";
 
@@ -54,17 +54,14 @@ export function mediaView() {
     runs = found.runs;
     lost.textContent = found.problems.join("; ");
     names = found.media.filter((one) => one.name.toLowerCase().includes(word));
+    for (const one of [...steps.parts, size.parentElement]) one.hidden = !found.media.length;
     if (!names.length) {
       sections.clear();
       out.replaceChildren(
         element(
           "div",
           null,
-          !runs.length
-            ? "no run is chosen: tick some in Runs"
-            : found.media.length
-              ? "no name fits"
-              : "the ticked runs have logged no media",
+          !runs.length ? none() : found.media.length ? "no name fits" : "the ticked runs have logged no media",
           "empty",
         ),
       );

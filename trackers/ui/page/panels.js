@@ -20,20 +20,14 @@ const axisName = (axis) =>
 
 // Names of one level: those that stay, and those of more than a few that begin alike.
 function parted(names, depth) {
-  const alone = [];
   const parts = new Map();
-  for (const one of names) {
+  const headOf = (one) => {
     const words = one.name.split("/");
-    const head = words.length > depth + 1 ? words[depth] : "";
-    if (!head) alone.push(one);
-    else parts.set(head, [...(parts.get(head) || []), one]);
-  }
-  for (const [head, members] of parts)
-    if (members.length < FOLD) {
-      alone.push(...members);
-      parts.delete(head);
-    }
-  return { alone, parts };
+    return words.length > depth + 1 ? words[depth] : "";
+  };
+  for (const one of names) parts.set(headOf(one), [...(parts.get(headOf(one)) || []), one]);
+  for (const [head, members] of parts) if (!head || members.length < FOLD) parts.delete(head);
+  return { alone: names.filter((one) => !parts.has(headOf(one))), parts };
 }
 
 /**
@@ -173,7 +167,7 @@ export function panelsOf(place, { hidden, fits = () => true, legend = () => {}, 
       const made = element("button", parent, sign);
       made.type = "button";
       made.title = label;
-      made.setAttribute("aria-label", `${title}: ${label}`);
+      made.setAttribute("aria-label", `${title}: ${parent === tools ? "" : `${sign}, `}${label}`);
       made.addEventListener("click", action);
       return made;
     };

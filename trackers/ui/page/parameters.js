@@ -1,8 +1,11 @@
 // Settings against results: which matter, a scatter plot, and parallel coordinates.
 import { ask, drawing, later, latest } from "./asking.js";
 import { element, shown, ticks, value } from "./chart.js";
-import { called, cell, checks, choice, column, fill, main, scrolls, search, text } from "./parts.js";
+import { called, cell, checks, choice, column, counted, fill, main, scrolls, search, text } from "./parts.js";
 import { go, state } from "./state.js";
+
+const EDGE = 8; // pixels between a plot's frame and its outermost dots
+const SHARED = "-1 to 1; 0 to 1 of words, and of numbers where the result rises and falls again";
 
 export function paramsView() {
   const bar = element("div", main, null, "bar");
@@ -32,7 +35,9 @@ export function paramsView() {
     },
   );
   const count = element("span", bar, "", "soft"),
+    few = element("div", main, "", "empty"),
     grid = element("div", main, null, "wide");
+  few.hidden = true;
   const ranked = element("div", main);
   const cloud = plot(grid, "One column against another"),
     points = [],
@@ -71,7 +76,14 @@ export function paramsView() {
     c.scale(ratio, ratio);
     c.font = "11px system-ui, sans-serif";
     light = Number(style.color.match(/\d+/)[0]) > 128 ? 62 : 40;
-    return { c, width, height, ink: style.color, pale: style.getPropertyValue("--line") };
+    return {
+      c,
+      width,
+      height,
+      ink: style.color,
+      back: style.backgroundColor,
+      pale: style.getPropertyValue("--line"),
+    };
   }
   function scaleOf(values) {
     const plain = values.map(value).filter((v) => typeof v === "number" && isFinite(v)),
@@ -145,6 +157,9 @@ export function paramsView() {
       right = width - 40,
       top = 10,
       bottom = height - 40;
+    // Dots at the ends stand apart from the axes' labels.
+    const across = (share) => left + EDGE + share * (right - left - 2 * EDGE);
+    const up = (share) => bottom - EDGE - share * (bottom - top - 2 * EDGE);
     const sx = scaleOf(rows.map((r) => r[2])),
       sy = scaleOf(rows.map((r) => r[3]));
     c.strokeStyle = pale;
@@ -152,7 +167,7 @@ export function paramsView() {
     c.textAlign = "center";
     c.textBaseline = "top";
     for (const [share, label] of sx.marks) {
-      const px = left + share * (right - left);
+      const px = across(share);
       c.beginPath();
       c.moveTo(px, top);
       c.lineTo(px, bottom);
@@ -162,7 +177,7 @@ export function paramsView() {
     c.textAlign = "right";
     c.textBaseline = "middle";
     for (const [share, label] of sy.marks) {
-      const py = bottom - share * (bottom - top);
+      const py = up(share);
       c.beginPath();
       c.moveTo(left, py);
       c.lineTo(right, py);
@@ -175,9 +190,8 @@ export function paramsView() {
     if (sy.beyond) count.textContent += `, ${sy.beyond} beyond the axis of ${column(nameY)}: drawn at its end`;
     points.length = 0;
     for (const row of rows) {
-      const px = left + sx.place(row[2]) * (right - left),
-        share = sy.place(row[3]),
-        py = bottom - share * (bottom - top);
+      const share = sy.place(row[3]),
+        [px, py] = [across(sx.place(row[2])), up(share)];
       if (!isFinite(px) || !isFinite(py)) continue;
       c.fillStyle = shade(share);
       c.globalAlpha = rows.length > 500 ? 0.5 : 0.85;
@@ -203,7 +217,7 @@ export function paramsView() {
     });
   }
   function drawLines(rows, names) {
-    const { c, width, height, ink, pale } = start(lines),
+    const { c, width, height, ink, back } = start(lines),
       top = 34,
       bottom = height - 40,
       left = 60,
@@ -237,6 +251,16 @@ export function paramsView() {
       c.moveTo(px(k), top);
       c.lineTo(px(k), bottom);
       c.stroke();
+      c.textAlign = k === names.length - 1 ? "left" : "right";
+      c.textBaseline = "middle";
+      c.strokeStyle = back; // around a label that lies on lines
+      c.lineWidth = 3;
+      for (const [share, label] of scales[k].marks) {
+        const at = /** @type {const} */ ([px(k) + (k === names.length - 1 ? 5 : -5), bottom - share * (bottom - top)]);
+        c.strokeText(label.slice(0, 12), ...at);
+        c.fillText(label.slice(0, 12), ...at);
+      }
+      c.lineWidth = 1;
       c.textAlign = k === 0 ? "left" : k === names.length - 1 ? "right" : "center";
       c.textBaseline = "bottom";
       c.fillText(
@@ -245,14 +269,9 @@ export function paramsView() {
         k % 2 && names.length > 3 ? 15 : 29,
         ((right - left) / Math.max(1, names.length - 1)) * 1.6,
       );
-      c.textAlign = k === names.length - 1 ? "left" : "right";
-      c.textBaseline = "middle";
-      for (const [share, label] of scales[k].marks)
-        c.fillText(label.slice(0, 12), px(k) + (k === names.length - 1 ? 5 : -5), bottom - share * (bottom - top));
     });
     bar_of(c, scales[names.length - 1], left, right, height);
     brush(names, scales, px, top, bottom);
-    void pale;
     hover(lines, (mx, my) => {
       let best = null,
         least = 8;
@@ -333,7 +352,8 @@ export function paramsView() {
       body = element("tbody", table);
     const forest = important.some((one) => one.forest !== null);
     for (const title of ["setting", "values", "runs", "rank correlation", ...(forest ? ["random forest's share"] : [])])
-      element("th", head, title, title === "setting" ? "" : "number");
+      element("th", head, title, title === "setting" ? "" : "number").title =
+        title === "rank correlation" ? SHARED : "";
     for (const one of important) {
       const row = element("tr", body);
       const button = element("button", element("td", row), column(one.name), "plain");
@@ -365,7 +385,14 @@ export function paramsView() {
     const names = axes();
     const values = (wanted) => ask("scatter", { columns: wanted.join("\n"), where: state.q, project: state.project });
     const [two, many] = await fresh(Promise.all([values([nameX, nameY]), values(names)]));
-    count.textContent = `${two.rows.length.toLocaleString("en-US")} runs`;
+    count.textContent = counted(two.rows.length);
+    few.textContent = two.rows.length
+      ? "one run: settings are held against results where there are more"
+      : state.q || state.project
+        ? "no run fits"
+        : "no runs yet";
+    few.hidden = two.rows.length > 1;
+    grid.hidden = ranked.hidden = two.rows.length < 2;
     cloud.head.textContent = `${column(nameY)} against ${column(nameX)}`;
     drawCloud(two.rows, nameX, nameY);
     drawLines(many.rows, names);

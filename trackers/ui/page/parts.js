@@ -17,6 +17,7 @@ export const age = (time) => {
     if (s >= 2 * size) return `${Math.floor(s / size)} ${unit} ago`;
   return time ? `${Math.floor(s)} s ago` : "";
 };
+export const counted = (number) => `${number.toLocaleString("en-US")} run${number === 1 ? "" : "s"}`;
 export const link = (change, parent, label) => {
   const made = element("a", parent, label);
   made.href = hash(change);
@@ -93,12 +94,8 @@ export function checks(parent, label, options, chosen, changed) {
   return head;
 }
 export function cell(row, value, kind) {
-  const made = element(
-    "td",
-    row,
-    text(value),
-    typeof value === "number" || ["NaN", "Infinity", "-Infinity"].includes(value) ? "number" : "",
-  );
+  const odd = ["NaN", "Infinity", "-Infinity"].includes(value);
+  const made = element("td", row, text(value), odd ? "number bad" : typeof value === "number" ? "number" : "");
   if (kind && /^[a-z]+$/.test(kind)) made.classList.add(kind); // a file may say any words of its status
   if (typeof value === "string" && value.length > 24) made.title = value;
   return made;

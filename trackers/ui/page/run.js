@@ -3,7 +3,7 @@ import { ask, drawing, later, latest } from "./asking.js";
 import { date, duration, element } from "./chart.js";
 import { editor, may, stopper } from "./deeds.js";
 import { shownItem } from "./items.js";
-import { panelsOf } from "./panels.js";
+import { MACHINE, panelsOf } from "./panels.js";
 import { age, facts, link, main, scrolls } from "./parts.js";
 import { choose, newest } from "./selection.js";
 import { spansOf } from "./spans.js";
@@ -55,7 +55,12 @@ export function runView() {
     if (row.step !== null) element("span", bar, `step ${row.step.toLocaleString("en-US")}`, "soft");
     for (const tag of row.tags) element("span", bar, `#${tag}`, "soft");
     link({ tab: "charts", sel: row.key, zoom: "" }, bar, "charts");
-    link({ tab: "charts", sel: row.key, zoom: "", axis: "relative", keys: "^system ^gpu ^cpu" }, bar, "system metrics");
+    if (names.groups.some((one) => MACHINE.includes(one.title)))
+      link(
+        { tab: "charts", sel: row.key, zoom: "", axis: "relative", keys: "^system ^gpu ^cpu" },
+        bar,
+        "system metrics",
+      );
     const notes = Object.fromEntries(found.about).notes || "";
     if (open) bar.append(open);
     else {

@@ -2,7 +2,7 @@
 import { ask, drawing, latest } from "./asking.js";
 import { date, element } from "./chart.js";
 import { editor, may, star as toggleStar, starred } from "./deeds.js";
-import { age, at, cell, checks, choice, column, fill, link, main, search, text } from "./parts.js";
+import { age, at, cell, checks, choice, column, counted, fill, link, main, search, text } from "./parts.js";
 import { choose, chosen, colour, style, toggle } from "./selection.js";
 import { go, listed, state, versions } from "./state.js";
 
@@ -88,8 +88,8 @@ export function runsView() {
     const columns = state.col.length ? state.col : usual;
     count.textContent =
       found.total === found.all
-        ? `${found.all.toLocaleString("en-US")} runs`
-        : `${found.total.toLocaleString("en-US")} of ${found.all.toLocaleString("en-US")} runs`;
+        ? counted(found.all)
+        : `${found.total.toLocaleString("en-US")} of ${counted(found.all)}`;
     more.textContent =
       found.total > 1000 && most >= 1000 ? "the first 1,000 runs: search, or sort by another column" : "";
     empty.textContent = found.all ? (found.total ? "" : "no run fits") : "no runs yet: they appear here as they begin";
@@ -153,15 +153,16 @@ export function runsView() {
         });
         for (const one of columns) {
           const [mean, deviation, count] = found.spreads[k][one] || [];
+          const part = count < found.groups[k][1] ? ` (${count} of ${found.groups[k][1]})` : ""; // others have none, or NaN
           const made = element(
             "td",
             row,
             mean === undefined
               ? ""
-              : `${text(mean)}${deviation === null ? "" : ` ± ${text(Number(deviation.toPrecision(2)))}`}`,
+              : `${text(mean)}${deviation === null ? "" : ` ± ${text(Number(deviation.toPrecision(2)))}`}${part}`,
             "number",
           );
-          if (count) made.title = `mean and standard deviation of ${count} runs`;
+          if (count) made.title = `mean and standard deviation of ${counted(count)}`;
         }
         if (value === until) return;
       }

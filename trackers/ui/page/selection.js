@@ -8,6 +8,9 @@ export const look = { colours: ["#0072B2"], dark: ["#0072B2"], dashes: [[]] }; /
 let auto = []; // the newest runs, where none are ticked
 export const newest = () => auto;
 export const chosen = () => (state.sel ? listed(state.sel) : auto);
+// Why none is.
+export const none = () =>
+  state.sel ? "no run is chosen: tick some in Runs" : state.q || state.project ? "no run fits" : "no runs yet";
 export async function choose(fresh) {
   const query = { where: state.q, project: state.project, most: AUTO };
   auto = (await fresh(ask("runs", { query: JSON.stringify(query) }))).rows.map((row) => row.key);

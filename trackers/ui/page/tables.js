@@ -3,7 +3,7 @@ import { ask, drawing, later, latest } from "./asking.js";
 import { element } from "./chart.js";
 import { stepText } from "./items.js";
 import { checks, choice, field, fill, main } from "./parts.js";
-import { choose, chosen, colour, style } from "./selection.js";
+import { choose, chosen, colour, none, style } from "./selection.js";
 import { go, state } from "./state.js";
 import { axisOf, placeAt, stepBar } from "./steps.js";
 import { pairBox, tableBox } from "./table_boxes.js";
@@ -121,12 +121,7 @@ export function tablesView() {
       shape = "";
       draw = null;
       out.replaceChildren(
-        element(
-          "div",
-          null,
-          runs.length ? "the ticked runs have logged no tables" : "no run is chosen: tick some in Runs",
-          "empty",
-        ),
+        element("div", null, runs.length ? "the ticked runs have logged no tables" : none(), "empty"),
       );
       main.dataset.drawn = "empty";
       return;
