@@ -824,3 +824,76 @@ def test_losses_stay_first_beside_parts(window: Browser) -> None:
             wait(window, f"main.dataset.run === '{keys[name]}'")
             assert window.script(f"return {links}") == expected
         assert window.console() == []
+
+
+@pytest.mark.slow
+def test_charts_of_150_runs_are_readable(window: Browser) -> None:
+    """The legend scrolls, the line of the name at the pointer is drawn strongly, a panel's size and the baseline are in
+    the address; the buttons beside a long name stay whole."""
+    long = "grad/very/deeply/nested/name/of_a_parameter_group.weight_norm_and_more_of_it"
+    for number in range(150):
+        rows: list[Any] = [(step, step, {long: 1.0 + number}) for step in range(3)]
+        write_run(f"run-with-a-longer-name-{number:03}", rows, created=T0 + number)
+    chart = f"charts.get('{long}')?.chart"
+    with site(runs=150) as found:
+        keys = [row["key"] for row in found.rows(most=200)]
+        window.emulate(1400, 900)
+        visit(window, found, f"#tab=charts&sel={','.join(keys)}")
+        wait(window, f"window.charts && {chart}?.lines.length === 150 && {chart}.box")
+        legend = "document.querySelector('.legend')"
+        assert window.script(f"return [{legend}.children.length, {legend}.scrollHeight > {legend}.clientHeight]") == [
+            150,
+            True,
+        ]
+        window.script(f"{legend}.children[7].dispatchEvent(new PointerEvent('pointerenter'))")
+        name = window.script(f"return {legend}.children[7].innerText")
+        lit = f"{chart}.lines.find(line => line.style === {chart}.look.lit)?.label"
+        assert wait(window, lit) == name
+        window.script(f"{legend}.children[7].dispatchEvent(new PointerEvent('pointerleave'))")
+        tall = "[...document.querySelectorAll('figcaption .tools button')].map(one => one.clientHeight)"
+        assert max(window.script(f"return {tall}")) < 30
+        assert window.script("return document.querySelector('figcaption .title').clientHeight") > 30
+        before = window.script("return document.querySelector('figure').clientWidth")
+        window.script("""
+            const labels = [...document.querySelectorAll('.bar label')];
+            const slide = labels.find(one => one.innerText === 'size').children[0];
+            slide.value = 900; slide.dispatchEvent(new Event('input'))""")
+        wait(window, f"document.querySelector('figure').clientWidth > {before} && location.hash.includes('psize=900')")
+        window.script(
+            """
+            const box = [...document.querySelectorAll('.bar select')].at(-1);
+            box.value = arguments[0]; box.dispatchEvent(new Event('change'))""",
+            keys[-1],
+        )
+        wait(window, f"{chart}.title.textContent.endsWith(', % from the baseline')")
+        percent = f"{chart}.lines.find(line => line.label.endsWith('149'))?.y[0]"
+        assert wait(window, percent) == pytest.approx(14_900)
+        assert f"base={keys[-1]}" in window.script("return location.hash")
+        assert window.console() == []
+
+
+DRAWN = """
+    window.drawn = {words: [], dashed: 0, bars: 0};
+    const kept = CanvasRenderingContext2D.prototype, {fillText, setLineDash, fillRect} = kept;
+    kept.fillText = function (words, ...rest) { drawn.words.push(words); return fillText.call(this, words, ...rest); };
+    kept.setLineDash = function (dash) { drawn.dashed += dash.length ? 1 : 0; return setLineDash.call(this, dash); };
+    kept.fillRect = function (...box) { drawn.bars += 1; return fillRect.call(this, ...box); };"""
+
+
+@pytest.mark.slow
+def test_parallel_coordinates_cross_gaps_and_have_a_colour_bar(window: Browser) -> None:
+    """A setting that one run lacks is crossed by a dashed line; ticks are values that occur; a bar has the colours."""
+    for number, lr in enumerate((0.001, 0.003, 0.01)):
+        config = {"lr": lr, "seed": number, **({"warmup": 10 * number} if number else {})}
+        write_run(f"r{number}", [(0, 0, {"loss": 1.0})], config=config, summary={"acc": 0.5 + number / 10})
+    with site(runs=3) as found:
+        visit(window, found, "#tab=params")
+        wait(window, "main.dataset.drawn === '3'")
+        window.script(DRAWN)
+        axes = "axes=config.lr&axes=config.warmup&axes=config.seed&axes=result.acc"
+        window.script(f"location.hash = '#tab=params&x=config.lr&{axes}'")
+        words = set(wait(window, "main.dataset.drawn === '3' && drawn.bars >= 60 && drawn.words"))
+        assert {"0.001", "0.003", "0.01", "10", "20", "lr", "warmup"} <= words
+        assert {"0.5", "0.7"} <= words
+        assert window.script("return drawn.dashed") >= 1
+        assert window.console() == []
