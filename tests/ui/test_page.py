@@ -897,3 +897,34 @@ def test_parallel_coordinates_cross_gaps_and_have_a_colour_bar(window: Browser) 
         assert {"0.5", "0.7"} <= words
         assert window.script("return drawn.dashed") >= 1
         assert window.console() == []
+
+
+@pytest.mark.slow
+def test_best_run_and_last_lines_of_a_failure_are_a_click_away(window: Browser) -> None:
+    """A column of losses begins with the smallest, one of accuracies with the largest; the page of a run that failed
+    begins with why, and the end of what it printed."""
+    for number in range(4):
+        losses(f"r{number}", 3, created=T0 + number, summary={"val_loss": number, "val_acc": abs(number - 1)})
+    night = RunDirectory(losses("night", 3, created=T0 + 9, status="failed"))
+    writer = StreamWriter(night.stream(StreamName("console", 0, 1)))
+    lines = [*(f"step {step}" for step in range(500)), "RuntimeError: shard 17 is damaged"]
+    writer.write(encode(Console(time=T0, lines=lines, stream="stderr")))
+    writer.release()
+    names = "[...document.querySelectorAll('tbody td.first a')].map(one => one.textContent)"
+    with site(runs=5) as found:
+        visit(window, found)
+        wait(window, f"{names}.length === 5 && document.querySelectorAll('th').length > 5")
+        for column, best in (("final/val_loss", "r0"), ("final/val_acc", "r3")):
+            head = f"[...document.querySelectorAll('th')].find(one => one.textContent.startsWith('{column}'))"
+            window.script(f"{head}.click()")
+            wait(window, f"{head}.getAttribute('aria-sort') !== 'none' && {names}[0] === '{best}'")
+        window.script("[...document.querySelectorAll('tbody a')].find(one => one.textContent === 'night').click()")
+        wait(window, "document.querySelector('pre.console .wrong')?.textContent.startsWith('RuntimeError: shard 17')")
+        seen = """
+            const box = document.querySelector('pre.console');
+            const line = box.querySelector('.wrong').getBoundingClientRect();
+            return line.top >= box.getBoundingClientRect().top && line.bottom <= innerHeight"""
+        until(lambda: window.script(seen))
+        text = window.script("return main.innerText")
+        assert text.index("RuntimeError") < text.index("Training (2)")
+        assert window.console() == []

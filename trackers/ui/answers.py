@@ -109,6 +109,7 @@ def runs(catalogue: Catalogue, parameters: Parameters) -> Any:
         "version": state.version,
         "rows": listed,
         "usual": usual,
+        "goals": {name: roles.direction(name.partition(".")[2]) for name in query.columns or usual},
         "total": page.total,
         "all": len(state.rows),
         "groups": name_floats(page.groups),

@@ -95,7 +95,7 @@ export function runsView() {
     empty.textContent = found.all ? (found.total ? "" : "no run fits") : "no runs yet: they appear here as they begin";
     box.hidden = !found.total;
     lost.textContent = found.lost.join("; ");
-    heads(columns, found.rows);
+    heads(columns, found.rows, found.goals);
     rows(found, columns);
     if (found.version !== knownAt) {
       known = (await fresh(ask("columns"))).columns;
@@ -104,7 +104,7 @@ export function runsView() {
     }
   }, drawing);
   let knownAt = -1;
-  function heads(columns, there) {
+  function heads(columns, there, goals) {
     head.replaceChildren();
     for (const name of ["name", ...columns]) {
       const sign = state.sort === name ? (state.asc ? " ▲" : " ▼") : "";
@@ -115,7 +115,9 @@ export function runsView() {
       made.tabIndex = 0;
       made.setAttribute("aria-sort", sign ? (state.asc ? "ascending" : "descending") : "none");
       const sort = () => {
-        go({ sort: name, asc: state.sort === name && !state.asc ? "1" : "" }, { quiet: true });
+        // the best first
+        const asc = state.sort === name ? !state.asc : goals[name] === "min";
+        go({ sort: name, asc: asc ? "1" : "" }, { quiet: true });
         refresh();
       };
       made.addEventListener("click", sort);
