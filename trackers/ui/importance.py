@@ -108,7 +108,7 @@ def _correlation(values: Sequence[Any], y: np.ndarray[Any, Any]) -> float | None
 def _ratio(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> float:
     """The root of the share of y's variance that lies between the values of x: also of what rises and falls again.
 
-    Chance alone is taken off (Kelley 1935, https://doi.org/10.1073/pnas.21.9.554): 0 where each x has a value of its own.
+    Chance is taken off (Kelley 1935, https://doi.org/10.1073/pnas.21.9.554): 0 where each x has a value of its own.
     """
     import numpy as np
 
