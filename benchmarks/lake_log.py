@@ -101,6 +101,7 @@ class DeltaRs:
 
     def replace(self, run: str, number: int) -> None:
         """One change."""
+        from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
         sink = io.BytesIO()
@@ -120,9 +121,7 @@ class DeltaRs:
             try:
                 self.table.create_write_transaction([*gone, add], "append", KIND, commit_properties=done)
                 return
-            except Exception as error:
-                if "onflict" not in str(error) and "ersion" not in str(error):
-                    raise
+            except CommitFailedError:
                 self.lost += 1
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from lake_support import held, points
+from pyarrow import parquet
 from trackers_lake import delta, tables
 from trackers_lake.tables import Lake
 
@@ -21,6 +23,18 @@ def filled(place: Path, runs: int) -> Lake:
         key = ("p", f"r{number}")
         lake.put("metrics", points(key, 2), {key: "m"})
     return lake
+
+
+def test_checkpoint_of_many_equal_actions_is_refused(tmp_path: Path) -> None:
+    """Equal values take no room in a Parquet file, and all in memory: what is claimed is held against the length."""
+    lake = filled(tmp_path, 1)
+    kind = pa.schema([("add", pa.struct([("path", pa.string()), ("size", pa.int64())]))])
+    part = pa.table([pa.array([{"path": "a" * 64, "size": 1}] * 10**5, kind[0].type)], schema=kind)
+    with parquet.ParquetWriter(tmp_path / LOG / f"{9:020d}.checkpoint.parquet", kind) as writer:
+        for _ in range(11):
+            writer.write_table(part)
+    with pytest.raises(Damaged, match=r"checkpoint 9 claims 1,100,000 actions in [\d,]+ bytes$"):
+        Lake(lake.where).snapshot("metrics")
 
 
 def test_checkpoint_stands_for_the_log_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -247,24 +248,41 @@ def test_log_forgets_what_was_replaced_a_week_ago(tmp_path: Path) -> None:
     now = time.time()
     gone = {f"part-{age}.parquet": now - age * tables.DAY_S for age in (0, 1, 6, 8, 400)}
     table.checkpoint(table.snapshot()._replace(gone=gone))
-    assert set(DeltaTable(table.store, "metrics").snapshot().gone) == {f"part-{age}.parquet" for age in (0, 1, 6)}
+    assert set(DeltaTable(table.store, "metrics", tables.KEPT_S).snapshot().gone) == {
+        f"part-{age}.parquet" for age in (0, 1, 6)
+    }
 
 
 def test_old_files_go_by_themselves_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that were replaced a week ago, when short files are joined; other files, and all for a day, stay."""
     monkeypatch.setattr(into_lake, "MANY_SHORT", 2)
-    now = [time.time() - 30 * tables.DAY_S]
+    stays_for(7, monkeypatch)
+
+
+@pytest.mark.parametrize("keep", [2, 7, 30])
+def test_old_files_go_by_themselves_where_nothing_is_joined(keep: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were replaced as long ago as the lake is to keep them, with checkpoints between."""
+    monkeypatch.setattr(tables, "CHECKPOINT_EVERY", 1)
+    stays_for(keep, monkeypatch)
+
+
+def stays_for(keep: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [time.time() - 90 * tables.DAY_S]
     monkeypatch.setattr(time, "time", lambda: now[0])
 
     def added() -> set[Path]:
         for run_id in "ab":
             write_run(run_id, [(step, step, {"loss": now[0]}) for step in range(3)], created=T0)
-            into_lake.add([f"runs/digits/{run_id}"], "lake")
+            into_lake.add([f"runs/digits/{run_id}"], "lake", keep_s=keep * tables.DAY_S)
         return set(Path("lake/metrics").glob("*.parquet"))
 
     first = added()
+    for path in first:
+        os.utime(path, (now[0], now[0]))
     now[0] += 3600
     assert first <= added()
-    now[0] += 8 * tables.DAY_S
+    now[0] += (keep - 0.5) * tables.DAY_S
+    assert first <= added()
+    now[0] += tables.DAY_S
     assert not first & added()
     assert_as_at_once()

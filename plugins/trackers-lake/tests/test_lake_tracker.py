@@ -30,7 +30,7 @@ def info() -> RunInfo:
 
 
 def opened(run: Path, lake: str = "lake") -> RunInfo:
-    options = {"TRACKER_LAKE": lake, "TRACKER_LAKE_EVERY": 60}
+    options = {"TRACKER_LAKE": lake, "TRACKER_LAKE_EVERY": 60, "TRACKER_LAKE_KEEP": 30}
     return RunInfo(id="abc", name="a", project="digits", trackers=["lake"], directory=str(run), cwd=str(Path.cwd()),
                    options=options)  # fmt: skip
 
@@ -68,7 +68,8 @@ def test_long_run_is_put_in_less_often(info: RunInfo, monkeypatch: pytest.Monkey
     clock = Time(0.0)
     added: list[float] = []
 
-    def run(*given: object, **named: object) -> object:
+    def run(command: list[str], **named: object) -> object:
+        assert command[command.index("--keep") + 1] == "30"
         added.append(clock.now)
         clock.now += 20
         return subprocess.CompletedProcess([], 0)

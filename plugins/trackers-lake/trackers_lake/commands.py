@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +18,13 @@ from trackers.cli.roots import runs_root
 from trackers.object_storage.addresses import is_address
 
 LakePlace = Annotated[str, typer.Argument(metavar="LAKE", help="A directory, or s3://bucket/prefix and the like.")]
+Keep = Annotated[
+    float,
+    typer.Option(
+        "--keep", min=1, metavar="DAYS", envvar="TRACKER_LAKE_KEEP", show_envvar=False,
+        help="For so long files that were replaced are kept.",
+    ),
+]  # fmt: skip
 app = typer.Typer(
     name="lake", help="A lake of runs: Delta tables for SQL on DuckDB, Spark and others.", no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -35,6 +44,7 @@ def add(
     replace: Annotated[
         bool, typer.Option("--replace", help="Also where the lake has another run of that project and id.")
     ] = False,
+    keep: Keep = 7.0,
     directory: RunsDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -44,12 +54,14 @@ def add(
     """
     from trackers.errors import UsageError
     from trackers_lake.into_lake import add as work
+    from trackers_lake.tables import DAY_S
 
     *references, where = sources
     if not references and directory is None:
         raise UsageError("lake add needs runs and a place: trackers lake add runs s3://bucket/lake")
     references = [_copy(source) if is_address(source) else source for source in references]
-    done = work(resolve_conditions(references or [str(directory)], directory), where, directory, replace=replace)
+    found = resolve_conditions(references or [str(directory)], directory)
+    done = work(found, where, directory, replace=replace, keep_s=keep * DAY_S)
     for reason in done.problems:
         print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
     if as_json:
@@ -59,6 +71,63 @@ def add(
         print(f"runs: {len(done.added):,} added, {done.unchanged:,} unchanged; numbers: {done.values:,} added")
     if done.problems:
         raise typer.Exit(1)
+
+
+@app.command("collect")
+def collect(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="RUNS… LAKE", help="Directories or stores of growing runs; then the lake's place."),
+    ],
+    every: Annotated[float, typer.Option("--every", min=1, metavar="SECONDS", help="From round to round.")] = 60.0,
+    keep: Keep = 7.0,
+    as_json: AsJson = False,
+) -> None:
+    """Have a lake hold growing runs, round after round until it is stopped: one writer instead of one for each run.
+
+    Several collectors, on any machines, share the projects; when one is gone, the others take over its.
+
+    Example: trackers lake collect s3://bucket/runs s3://bucket/lake --every 60
+    """
+    from trackers.errors import UsageError
+    from trackers_lake import collect as collecting
+    from trackers_lake.tables import DAY_S
+
+    *directories, where = sources
+    if not directories:
+        raise UsageError("lake collect needs runs and a lake: trackers lake collect s3://bucket/runs s3://bucket/lake")
+    for source in directories:
+        if not is_address(source) and not Path(source).is_dir():
+            raise UsageError(f"{printable(source)} is no directory of runs, and no store's address")
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+
+    def tell(done: collecting.Round) -> None:
+        for reason in done.added.problems:
+            print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
+        if as_json:
+            said = {"projects": done.projects, "of": done.all_projects, "runs": done.runs,
+                    "added": ["/".join(key) for key in done.added.added], "values": done.added.values,
+                    "seconds": round(done.seconds, 3)}  # fmt: skip
+            print(json.dumps(said), flush=True)
+        else:
+            print(
+                f"{done.projects:,} of {done.all_projects:,} projects, {done.runs:,} runs: {len(done.added.added):,} "
+                f"added, {done.added.values:,} numbers, {done.seconds:.1f} s",
+                flush=True,
+            )
+
+    def failed(text: str) -> None:
+        print(f"trackers: {printable(text)}: the next round tries again", file=sys.stderr, flush=True)
+
+    def roots() -> list[Path]:
+        return [runs_root(Path(source), follow=False) for source in directories]
+
+    collecting.collect(
+        roots, where.removeprefix("lake:"), every_s=every, keep_s=keep * DAY_S, tell=tell, failed=failed,
+        wait=stopped.wait,
+    )  # fmt: skip
 
 
 def _copy(store: str) -> str:

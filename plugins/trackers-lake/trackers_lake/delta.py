@@ -33,11 +33,12 @@ from trackers.support.failpoints import failpoint
 LOG = "_delta_log"
 MOST_LOG_BYTES = 256 * 1024 * 1024
 """Maximum length of a commit or a checkpoint."""
+LEAST_ACTION_BYTES = 8
+"""Minimum length of an action in a checkpoint of more than MOST_ACTIONS: each names a file, by a random number."""
+MOST_ACTIONS = 1_000_000
 MOST_COMMITS = 100_000
 """Maximum number of commits that are read after a checkpoint."""
 CHECKPOINT_EVERY = 50
-REMEMBERED_S = 7 * 86400.0
-"""How long a checkpoint says of a removed file when it was removed: who reads an older version has had that long."""
 READ_TRIES = 5
 """A log is read so often while another process removes the part of it that a checkpoint sums up."""
 SWEEP = "VACUUM START"
@@ -156,11 +157,14 @@ class DeltaTable:
 
     Args:
         name: its folder below the store's address.
+        keep_s: how long a checkpoint says of a removed file when it was removed, in seconds: who reads an older version
+            has that long.
     """
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: Store, name: str, keep_s: float) -> None:
         self.store = store
         self.name = name
+        self.keep_s = keep_s
         self._seen = NOTHING
 
     def snapshot(self) -> Snapshot:
@@ -246,7 +250,7 @@ class DeltaTable:
         Raises:
             Unavailable, Refused: it wasn't written; the table is as before.
         """
-        content, count = _checkpoint(snapshot)
+        content, count = _checkpoint(snapshot, self.keep_s)
         self.store.put(f"{self.name}/{LOG}/{snapshot.version:020d}.checkpoint.parquet", content)
         if self._announced() > snapshot.version:
             return
@@ -401,9 +405,12 @@ class DeltaTable:
         lines: list[bytes] = []
         for name in names:
             try:
-                file = parquet.ParquetFile(io.BytesIO(self.store.get(name, MOST_LOG_BYTES)))
+                content = self.store.get(name, MOST_LOG_BYTES)
+                file = parquet.ParquetFile(io.BytesIO(content))
                 if sum(file.metadata.row_group(n).total_byte_size for n in range(file.num_row_groups)) > MOST_LOG_BYTES:
                     raise Damaged(f"{self}: checkpoint {version:,} claims more than {MOST_LOG_BYTES:,} bytes")
+                if (count := file.metadata.num_rows) > max(MOST_ACTIONS, len(content) // LEAST_ACTION_BYTES):
+                    raise Damaged(f"{self}: checkpoint {version:,} claims {count:,} actions in {len(content):,} bytes")
                 columns = [
                     name for name in ("add", "remove", "metaData", "protocol") if name in file.schema_arrow.names
                 ]
@@ -473,7 +480,7 @@ def _as_in_commit(value: Any) -> Any:
     return fields
 
 
-def _checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:
+def _checkpoint(snapshot: Snapshot, keep_s: float) -> tuple[bytes, int]:
     """A checkpoint's content, and how many actions it has."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -485,7 +492,7 @@ def _checkpoint(snapshot: Snapshot) -> tuple[bytes, int]:
         {"metaData": {**_metadata(snapshot, snapshot.columns, now), "configuration": []}},
     ]
     for path, when in snapshot.gone.items():
-        if now - when * 1000 < REMEMBERED_S * 1000:
+        if now - when * 1000 < keep_s * 1000:
             removed = {"path": quote(path), "deletionTimestamp": int(when * 1000), "dataChange": False}
             rows.append({"remove": removed})
     for file in snapshot.files.values():

@@ -38,7 +38,7 @@ from trackers_lake.delta import Key
 from trackers_lake.location import normalize
 from trackers_lake.reader import split
 from trackers_lake.schema import COLUMNS
-from trackers_lake.tables import FILE_ROWS, Lake
+from trackers_lake.tables import FILE_ROWS, KEPT_S, Lake
 
 MANY_SHORT = 200
 """Short files that a table may have before they are joined."""
@@ -72,13 +72,17 @@ class Candidate(NamedTuple):
         return escaped(self.run.project), escaped(self.run.id)
 
 
-def add(sources: Sequence[str], where: str | Path, root: Path | None = None, *, replace: bool = False) -> Added:
+def add(
+    sources: Sequence[str], where: str | Path, root: Path | None = None, *, replace: bool = False,
+    keep_s: float = KEPT_S,
+) -> Added:  # fmt: skip
     """Bring a lake up to date with the runs that sources name.
 
     Args:
         sources: as for :func:`trackers.load_all`. where: the lake; made where nothing is yet.
         root: where our own runs lie; default what ``TRACKER_DIR`` says.
         replace: also where the lake has another run of that project and id.
+        keep_s: how long files and logs that were replaced are kept, in seconds.
 
     Raises:
         NotFound: a source names nothing. UsageError: a source or the lake's place can't be understood.
@@ -87,8 +91,8 @@ def add(sources: Sequence[str], where: str | Path, root: Path | None = None, *, 
     for source in sources:
         if source.startswith("lake:") and normalize(split(source.removeprefix("lake:"))[0]) == normalize(where):
             raise UsageError(f"{source} is the lake itself: give another place")
-    runs = [run for source in sources for run in _runs(source, root)]
-    return fill(Lake(where, make=True), runs, replace=replace)
+    runs = [run for source in sources for run in candidates(source, root)]
+    return fill(Lake(where, make=True, keep_s=keep_s), runs, replace=replace)
 
 
 def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False) -> Added:
@@ -126,20 +130,19 @@ def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False) -> Add
             batch.add(rows)
         batch.write()
     if done.added:
-        _compact_tables(lake)
+        _look_after(lake)
     return done._replace(unchanged=unchanged, values=values)
 
 
-def _compact_tables(lake: Lake) -> None:
-    """Join the short files of tables that have many; where that fails, the next call does it."""
+def _look_after(lake: Lake) -> None:
+    """Join the short files of tables that have many, and delete what is old; what fails, the next call does."""
     many = [table for table in COLUMNS if len(lake.small_files(table)) >= MANY_SHORT]
     with contextlib.suppress(DeliveryError):
         running = lake.running() if many else set()
         for table in many:
             if len(lake.small_files(table, running)) >= MANY_SHORT:
                 lake.compact(table, running)
-        if many:
-            lake.vacuum_daily()
+        lake.vacuum_daily()
 
 
 def missing_runs(where: str | Path, folder: Path) -> list[Key]:
@@ -161,7 +164,8 @@ def missing_runs(where: str | Path, folder: Path) -> list[Key]:
     return sorted(missing)
 
 
-def _runs(source: str, root: Path | None) -> Iterator[Candidate]:
+def candidates(source: str, root: Path | None) -> Iterator[Candidate]:
+    """The runs that a source names; ``root``: where our own lie."""
     scheme, where = registry.parse(source)
     registry.load(scheme)
     if scheme == registry.OWN:

@@ -73,16 +73,18 @@ class Lake:
 
     Args:
         where: a directory, or a store's address. make: begin a lake where nothing is yet.
+        keep_s: how long files and logs that were replaced are kept, in seconds.
 
     Raises:
         NotFound: no lake is there. UsageError: something else is. Unavailable, Refused: the store can't be read.
     """
 
-    def __init__(self, where: str | Path, *, make: bool = False) -> None:
+    def __init__(self, where: str | Path, *, make: bool = False, keep_s: float = KEPT_S) -> None:
         self.store: Store = location.open_store(where, make=make)
         self.where = self.store.where
         self.folder = location.local_path(self.where)
-        self.tables = {name: DeltaTable(self.store, name) for name in COLUMNS}
+        self.keep_s = keep_s
+        self.tables = {name: DeltaTable(self.store, name, keep_s) for name in COLUMNS}
 
     def snapshot(self, table: str) -> Snapshot:
         """A table as it is now."""
@@ -263,18 +265,20 @@ class Lake:
             slower += 1
         raise Unavailable(f"{log}: {TRIES} others were quicker: try again")
 
-    def vacuum(self, older_than_s: float = KEPT_S) -> list[tuple[str, int]]:
+    def vacuum(self, older_than_s: float | None = None) -> list[tuple[str, int]]:
         """Delete files that no table has any more; their names and sizes.
 
         Args:
             older_than_s: only those that are unused for longer: somebody may still read them. Less than a day: writers
-                that are about to commit one write it anew. 0: all, for data that must go. More than a week: from when
-                they were written, as the log doesn't say any more when they were replaced.
+                that are about to commit one write it anew. 0: all, for data that must go. More than what the lake
+                keeps, which is the default: from when they were written, as the log doesn't say any more when they were
+                replaced.
 
         Raises:
             Unavailable, Refused: the store fails, or others were always quicker; the rest goes with the next call.
         """
         now = time.time()
+        older_than_s = self.keep_s if older_than_s is None else older_than_s
         self._note_vacuum(now)
         deleted: list[tuple[str, int]] = []
         for name, log in self.tables.items():
@@ -296,14 +300,16 @@ class Lake:
             log.forget_log(base.version, now - older_than_s if older_than_s else math.inf)
         return deleted
 
-    def vacuum_daily(self, older_than_s: float = KEPT_S) -> None:
-        """:meth:`vacuum`, if nobody did for a day."""
+    def vacuum_daily(self) -> None:
+        """:meth:`vacuum`, if something was replaced and nobody did for a day."""
+        if not any(self.snapshot(name).gone for name in self.tables):
+            return
         try:
             before = float(msgspec.json.decode(self.store.get(VACUUMED, 100)))
         except (NotFound, *UNDECODABLE, TypeError):
             before = 0.0
         if not 0 <= time.time() - before < DAY_S:
-            self.vacuum(older_than_s)
+            self.vacuum()
 
     def _note_vacuum(self, now: float) -> None:
         self.store.put(VACUUMED, msgspec.json.encode(now))

@@ -20,6 +20,7 @@ from trackers.tracker import Cursor, RunInfo, State, Status
 from trackers_lake.precheck import LakePrecheck
 
 INTERVAL_S = 60.0
+KEEP_DAYS = 7.0
 PAUSE_RATIO = 20.0
 """Minimum pause, as a multiple of the time that the last addition took: a long run is added less often."""
 ADD_TIMEOUT_S = 900.0
@@ -53,6 +54,7 @@ class LakeTracker(LakePrecheck):
             raise Fatal("TRACKER_LAKE is empty: there is no lake to put the run into")
         self._run_directory, self._location = Path(info.directory).absolute(), location
         self._interval_s = float(info.option("TRACKER_LAKE_EVERY", INTERVAL_S))
+        self._keep_days = float(info.option("TRACKER_LAKE_KEEP", KEEP_DAYS))
         self._next_add = time.monotonic() + self._interval_s * random.uniform(0.5, 1.0)
         state["url"] = f"lake:{location}#{info.project}/{info.id}"
         return None
@@ -72,8 +74,8 @@ class LakeTracker(LakePrecheck):
 
     def _add(self) -> None:
         began = time.monotonic()
-        command = [sys.executable, "-m", "trackers", "lake", "add", "--dir", str(self._run_directory.parent.parent),
-                   str(self._run_directory), self._location]  # fmt: skip
+        command = [sys.executable, "-m", "trackers", "lake", "add", "--keep", f"{self._keep_days:g}", "--dir",
+                   str(self._run_directory.parent.parent), str(self._run_directory), self._location]  # fmt: skip
         try:
             result = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", timeout=ADD_TIMEOUT_S, check=False,
