@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lake_support import held
@@ -20,6 +21,7 @@ from trackers_lake.tables import Lake
 from tests.analysis.support import T0, write_run
 from tests.helpers import wait_for
 from trackers.errors import Unavailable
+from trackers.object_storage.store import Store
 from trackers.testing.driver import python_path
 
 
@@ -55,6 +57,25 @@ def test_rounds_put_in_what_is_new_by_one_commit_of_each_table() -> None:
     assert held("lake") == {(f"p{number % 2}", f"r{number}"): 5 for number in range(4)}
     assert lake.snapshot("metrics").version == 1
     assert not list(Path("lake/collectors").glob("*"))
+
+
+def test_round_of_many_runs_takes_no_more_requests_than_one_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked of the lake's store depends on projects and tables."""
+    asked: list[int] = []
+    call = Store._call
+
+    def counted(self: Store, what: Callable[[], Any]) -> Any:
+        asked.append(1)
+        return call(self, what)
+
+    monkeypatch.setattr(Store, "_call", counted)
+    counts = []
+    for runs in (4, 30):
+        grow(2, runs)
+        changes: list[Callable[[], None]] = [lambda runs=runs: (grow(4, runs), asked.clear())]  # type: ignore[misc]
+        collect(lambda: [Path("runs")], f"lake{runs}", tell=lambda done: None, wait=rounds(changes))
+        counts.append(len(asked))
+    assert counts[0] == counts[1]
 
 
 def test_two_share_projects_and_one_takes_over_from_the_other(tmp_path: Path) -> None:

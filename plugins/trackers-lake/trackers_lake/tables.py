@@ -184,23 +184,27 @@ class Lake:
             _let_others(tries)
         else:
             raise Unavailable(f"{log}: {TRIES} others were quicker: try again")
+        base = log.snapshot()
         for key in runs:
-            self._join_parts(table, key, ended=key in ended)
+            if self._join_parts(table, key, base, ended=key in ended):
+                base = log.snapshot()
         self._sum_up(log)
         return True
 
-    def _join_parts(self, table: str, key: Key, *, ended: bool) -> None:
-        """Join the short files of a run that has ended, or has many; if another is quicker, a later call does."""
+    def _join_parts(self, table: str, key: Key, base: Snapshot, *, ended: bool) -> bool:
+        """Join the short files of a run that has ended, or has many, and whether it tried: where another was quicker,
+        a later call does."""
         log = self.tables[table]
-        base = log.snapshot()
         parts = [file for file in base.files.values() if file.runs and key in file.runs and file.size < SMALL_BYTES]
         most = sum(file.size for file in parts) / SHARE_OF_A_PART
         if not ended or len(parts) > SHARE_OF_A_PART:
             parts = [file for file in parts if file.size < most]
-        if len(parts) >= (2 if ended else MANY_PARTS):
-            added = self._join(table, parts)
-            failpoint("lake.parts.before")
-            log.commit(base, added, [file.path for file in parts], "OPTIMIZE", same_data=True)
+        if len(parts) < (2 if ended else MANY_PARTS):
+            return False
+        added = self._join(table, parts)
+        failpoint("lake.parts.before")
+        log.commit(base, added, [file.path for file in parts], "OPTIMIZE", same_data=True)
+        return True
 
     def remove(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Remove runs from all tables; returns how many tables had each. :meth:`vacuum` deletes their files.
