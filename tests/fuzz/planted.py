@@ -371,7 +371,7 @@ def _zip(data: bytes, dice: random.Random) -> bytes:
 
 def _gzip(data: bytes, dice: random.Random) -> bytes:
     if b"results/" not in zlib.decompress(data, 31)[:512]:
-        return _much(gzip.compress, MUCH // 10) * dice.choice((1,) * 30 + (400,))
+        return _packed(gzip.compress, dice)
     heads = dice.choice(({"mtime": "nan"}, {"mtime": "inf"}, {"size": "9" * 30}, {"size": "-1"}, {"uid": "x"}, {},
                          {"GNU.sparse.size": "9" * 15}, {"path": "results/a\0b"}, {"path": "../../x"},
                          {"path": "x/" * 400 + "y"}))  # fmt: skip
@@ -382,7 +382,18 @@ def _gzip(data: bytes, dice: random.Random) -> bytes:
 def _zstd(data: bytes, dice: random.Random) -> bytes:
     from trackers.support.seekable_zstd import need_zstd
 
-    return _much(need_zstd().compress, MUCH // 10) * dice.choice((1,) * 30 + (400,))
+    return _packed(need_zstd().compress, dice)
+
+
+def _packed(pack: Callable[[bytes], bytes], dice: random.Random) -> bytes:
+    """A few lines and then one again and again, up to 300 kB; now and then 120 MB. Small ones come most, as quick."""
+    some = dice.choices(
+        (b"step,loss\n", b"1,0.5\n", b"2,1e400\n", b'"\n', b",,,\n", b"\n", b"x" * 99), k=dice.randrange(9)
+    )
+    if dice.random() < 1 / 31:
+        return pack(b"".join(some)) + _much(pack, MUCH // 10) * 400
+    again = dice.choice((b"\0", b"\0", b"a", b",", b"\n", b"1,2\n", b'"'))
+    return pack(b"".join(some) + again * int(10 ** dice.uniform(0, 5.5) / len(again)))
 
 
 _BY_HEAD: tuple[tuple[bytes, mutate.Mutation], ...] = (
