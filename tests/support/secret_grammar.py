@@ -745,6 +745,50 @@ perl hash|{n} => "{v}",|pm
 url query long|https://h/x?region=eu&{n}={v}&v=1|m
 websocket|wss://h/ws?token={v}|t
 grpc meta|("x-api-key", "{v}")|m
+ini below|[db]\n{n} =\n    {v}\nport = 3|pm
+ini below with a tab|{n} =\n\t{v}|pm
+yaml below|{n}:\n    {v}\nport: 3|pm
+patch, below|+{n} =\n+    {v}|pm
+assigned below|{n} = \\n  {v}|pm
+below, unindented|{n}=\n{v}|h
+no-break space|{n}:\u00a0{v}|pm
+full-width colon|{N}：{v}|p
+lftp|lftp -u ada,{v} -e 'ls' sftp://h|p
+printf gh|printf {v} ¦ gh auth login --with-token|pm
+printf form docker|printf '%s' {v} ¦ docker login -u ada --password-stdin|pm
+printf quoted podman|printf "%s" "{v}" ¦ podman login -u ada --password-stdin h|pm
+echo helm|echo -n '{v}'¦helm registry login -u ada --password-stdin h|pm
+here string docker|docker login -u ada --password-stdin <<< {v}|pm
+here string piped|cat <<< {v} ¦ docker login --password-stdin|pm
+wifi code|WIFI:S:net;T:WPA;P:{v};;|p
+wifi code last|code = "WIFI:T:WPA2;S:my net;P:{v};H:true;;"|p
+address without scheme|url = //ada:{v}@db.example.org/x|u
+address without scheme, port|connect to //ada:{v}@h:5432, then wait|u
+address without scheme, markup|<img src="//ada:{v}@h/x.png">|u
+json three times|"{{\"a\": \"{{\\\"{n}\\\": \\\"{v}\\\"}}\"}}"|pm
+json four times|{{\\\\\\\"{n}\\\\\\\": \\\\\\\"{v}\\\\\\\", \\\\\\\"a\\\\\\\": 1}}|pm
+conda channel address|  - https://conda.anaconda.org/t/{v}/ada/linux-64|pm
+rst table|====  ==========\nuser  {n}\n====  ==========\nada   {v}\n====  ==========|pm
+rst grid|+------+------------+\n¦ user ¦ {n} ¦\n+======+============+\n¦ ada  ¦ {v} ¦\n+------+------------+|pm
+help default|  --{k} TEXT  [default: {v}]|pm
+help default in words|  -x, --{k} TEXT  What for.  [env var: X; default: {v}; required]|pm
+help default argparse|  --{k} X  what for (default: {v})|pm
+default of another name|{n}: ${{X:-{v}}}|pm
+default of spring|{n}=${{SOME_NAME:{v}}}|pm
+default of hydra|{n}: ${{oc.env:X,{v}}}|pm
+default, quoted|export {N}="${{X:-{v}}}"|pm
+perl connect|my $d = DBI->connect("dbi:Pg:dbname=x", "ada", "{v}");|p
+pymysql by place|pymysql.connect("h", "ada", "{v}", "runs")|p
+tmux|tmux set-environment -g {N} {v}|pm
+acl of redis|ACL SETUSER ada on >{v} ~* +@all|p
+router's secret|enable secret 0 {v}|p
+community|snmp-server community {v} RO|p
+password of a scheme|ada:{{PLAIN}}{v}:1000:1000::/home/ada|p
+map of a mail server|[smtp.example.org]:587 ada@example.org:{v}|p
+poll|poll h user "ada" pass "{v}" ssl|p
+told to use|Use {v} as the passphrase when asked.|h
+comment behind|default = "{v}" # db admin password|h
+long string of lua|local {n} = [[{v}]]|pm
 """
 
 
@@ -786,7 +830,8 @@ def filled(seed: int, each: int) -> Iterator[tuple[str, str, str]]:
     for row in CONTEXTS.strip().splitlines():
         context, _, rest = row.partition("|")
         template, _, kinds = rest.rpartition("|")
-        template = template.replace("\\n", "\n").replace("\\t", "\t").replace("¦", "|")
+        template = template.replace("\\n", "\n").replace("\\t", "\t").replace("\\u00a0", "\u00a0")
+        template = template.replace("¦", "|")
         random = Random(f"{seed} {context}")
         for number in range(each):
             kind = kinds[number % len(kinds)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import string
 import time
 from pathlib import Path
@@ -15,8 +16,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import trackers
-from trackers.support import secret_following
-from trackers.support.redaction import mask, mask_addresses, mask_argv, mask_source, mask_text
+from trackers.support import redaction, secret_following
+from trackers.support.redaction import LineMask, mask, mask_addresses, mask_argv, mask_source, mask_text
+from trackers.support.secret_contexts import Context, Contexts
 from trackers.support.secret_patterns import FORMS
 
 LETTERS = string.ascii_letters + string.digits
@@ -540,3 +542,105 @@ def test_same_command_again_is_looked_at_by_itself() -> None:
     """A user may be called as the program; what follows that name belongs to it."""
     assert mask_source("mysql -u mysql -pWinterRain77 db") == "mysql -u mysql -p*** db"
     assert mask_source("curl a curl b curl -u me:WinterRain77 c") == "curl a curl b curl -u me:*** c"
+
+
+SHAPES = [
+    "[db]\npassword =\n    {}\nport = 3",
+    "db_password =\n\t{}",
+    "+password:\n+    {}",
+    "password = \\\n  {}",
+    "password:\u00a0{}",
+    "password\u202f=\u00a0{}",
+    "password\uff1a{}",
+    "lftp -u me,{} -e ls sftp://h",
+    "printf %s {} | gh auth login --with-token",
+    r'printf "%s\n" "{}" | docker login -u me --password-stdin',
+    "echo -e {} | docker login --password-stdin",
+    "cat <<< {} | docker login --password-stdin",
+    "WIFI:S:net;T:WPA;P:{};;",
+    "WIFI:P:{};T:WPA;S:my net;;",
+    "//me:{}@db.example.org/x",
+    "see <//me:{}@h:5432>",
+    r'"{{\"a\": \"{{\\\"password\\\": \\\"{}\\\"}}\"}}"',
+    r"{{\\\\\\\"password\\\\\\\": \\\\\\\"{}\\\\\\\"}}",
+    "https://conda.anaconda.org/t/{}/me",
+    "conda install -c https://conda.anaconda.org/t/{} x",
+    "====  ========\nuser  password\n====  ========\nada   {}\nbob   x\n====  ========\n\nada   3",
+    "+------+----------+\n| user | password |\n+======+==========+\n| ada  | {} |\n+------+----------+",
+    "  -p, --password TEXT  What for.  [env var: X; default: {}; required]",
+    "  --password X  what for (default: {})",
+    "password: ${{X:-{}}}",
+    'export PASSWORD="${{X:={}}}"',
+    "spring.datasource.password=${{PG:{}}}",
+    "password: ${{oc.env:X,{}}}",
+    "Environment=DB_PASSWORD={}",
+    '  ~ password = "old-1x8" -> "{}"',
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("secret", ["swordfish", "Winter.orbit7340#", "correct-horse-battery", A24, H32])
+def test_secret_of_a_rare_shape_is_masked(shape: str, secret: str) -> None:
+    """As a whole and line by line, whatever it looks like; all around it stays."""
+    text = shape.format(secret)
+    mask_lines = LineMask()
+    for masked in (mask_source(text), "\n".join(map(mask_lines.line, text.split("\n")))):
+        assert secret not in masked
+        assert masked.startswith(text[:3])
+        assert masked.count("\n") == shape.count("\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password =\nuser = ada",
+        "api_key =\n    config.api_key",
+        "password =\n    user_password",
+        "token =\n    tokenizer.encode(text)",
+        "tokens\u00a0=\u00a0512",
+        "le mot\u00a0: bonjour",
+        "printf '%s' hello | tee log",
+        "WIFI:S:net;T:nopass;P:;;",
+        "WIFI: connected to net",
+        "//comment: see me@example.org",
+        "// TODO(ada): ask bob@example.org",
+        "https://h.example.org:8080/a@b",
+        "====  =====\nuser  score\n====  =====\nada   swordfish\n====  =====",
+        "== a == b\nx  y\nswordfish  z",
+        "  --pad-token TEXT  [default: <pad>]",
+        "  --password TEXT  [default: None]",
+        "  --max-tokens INTEGER  [default: 512]",
+        "width: ${WIDTH:-512}",
+        "password: ${DB_PASSWORD:-}",
+        "password: ${DB_PASSWORD:?is missing}",
+        "community 12 of 40",
+        'default = "a1b2c3d4e5" # of the run',
+        "Use layer_norm2 as the token mixer.",
+    ],
+)
+def test_what_only_looks_like_a_rare_shape_is_kept(text: str) -> None:
+    """Code, numbers, what refers to a secret, and what is under no secret's name."""
+    mask_lines = LineMask()
+    assert mask_source(text) == text
+    assert [mask_lines.line(line) for line in text.split("\n")] == text.split("\n")
+
+
+def test_lines_that_masking_left_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second pass over a text, for what masks uncover, costs little: its lines are settled by then."""
+    looked: list[str] = []
+    until_same = redaction._until_same
+    monkeypatch.setattr(
+        redaction, "_until_same", lambda contexts, text: (looked.append(text), until_same(contexts, text))[1]
+    )
+    text = "".join(f'password_{number} = "word{number}"\n' for number in range(100))
+    assert "word" not in mask_source(text).replace("password", "")
+    assert sum("\n" not in part for part in looked) == 100
+
+
+def test_only_contexts_that_a_text_hints_at_are_tried() -> None:
+    """In their order, each once."""
+    first, second, third = (Context(hints, re.compile("x"), bool) for hints in (("=", ":"), ("<",), ("=",)))
+    contexts = Contexts(first, second, third)
+    assert contexts.hinted("a = b: c") == [first, third]
+    assert contexts.hinted("<a=b>") == [first, second, third]
+    assert contexts.hinted("a") == []

@@ -23,10 +23,11 @@ from trackers.support.secret_contexts import (
     CONTEXTS,
     INSERT,
     QUERY,
+    RULED,
     SPANNING,
     UNPACKED,
     Columns,
-    Context,
+    Contexts,
     columns,
     in_columns,
     in_values,
@@ -63,9 +64,14 @@ _PASSES = 4
 """Maximum number of passes over one line."""
 _NEAR = 5
 """Lines over which a name and its value may lie apart."""
+_MOST_NAMES = 4
+"""Names of secrets that a value goes over at most."""
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,80}-----|Private-MAC:[^\n]{0,200}")
+_END_OF_LINE = re.compile("\n")
+_SPACES = str.maketrans(dict.fromkeys("\u00a0\u2007\u2009\u202f\u3000", " "))
+"""Spaces that don't break and the like: no pattern has to know them."""
 _URL_LOGIN = re.compile(
-    r"""(://[^/\s:"'<>]{0,200}):(?!\d{1,5}(?:[/?#\s"']|$))([^\s"'<>]{1,400})@"""
+    r"""((?:(?<=:)|(?<![\w/:]))//[^/\s:"'<>]{0,200}):(?!\d{1,5}(?:[/?#\s"']|$))([^\s"'<>]{1,400})@"""
     r"""(?=[\w\[][\w.\-\]:]{0,253}(?:[/?#,;|&<>{}`\s"')]|$))"""
 )
 _URL_TOKEN = re.compile(r"""(https?://)(?!git@)([^/\s:@"'<>?#]{4,1000})@""")
@@ -81,11 +87,9 @@ def _replace(decides: Callable[[re.Match[str]], bool], match: re.Match[str]) -> 
     return f"{match[0][:begin]}{MASK}{match[0][end:]}"
 
 
-def _apply(contexts: Sequence[Context], text: str) -> str:
-    small = text.lower()
-    for hints, pattern, decides in contexts:
-        if any(hint in small for hint in hints):
-            text = pattern.sub(functools.partial(_replace, decides), text)
+def _apply(contexts: Contexts, text: str) -> str:
+    for _, pattern, decides in contexts.hinted(text.lower()):
+        text = pattern.sub(functools.partial(_replace, decides), text)
     return text
 
 
@@ -95,11 +99,11 @@ def mask_text(text: str) -> str:
         return text
     if "-----BEGIN" in text or "PuTTY" in text:
         text = _without_pem(text)
-    if "://" in text:
+    if "//" in text:
         text = _URL_LOGIN.sub(_hide_url_password, text)
         text = _URL_TOKEN.sub(_hide_url_token, text)
     if "=" in text and ("://" in text or "&" in text or "sig=" in text):
-        text = _apply((QUERY,), text)
+        text = _apply(QUERY, text)
     small = text.lower()
     if "authorization" in small:
         text = _AUTHORIZATION.sub(_hide_authorization, text)
@@ -122,25 +126,26 @@ def mask_source(text: str) -> str:
     """Text such as a patch, a command or a message, with known forms masked, and what a secret's name is given."""
     if "\0" in text:  # as an environment has it, each entry by itself
         return "\0".join(map(mask_source, text.split("\0")))
-    before, text = text, _mask(text, None)[0]
+    settled: set[str] = set()
+    before, text = text, _mask(text, None, settled)[0]
     for _ in range(_PASSES - 1):  # what is masked may uncover the form of what stands beside it
         if text == before:
             break
-        before, text = text, _mask_near_changes(before, text)
+        before, text = text, _mask_near_changes(before, text, settled)
     return text
 
 
-def _mask_near_changes(before: str, text: str) -> str:
+def _mask_near_changes(before: str, text: str, settled: set[str]) -> str:
     """A masked text masked again, but for the lines that are far from what was masked: there nothing is new."""
     old, new = before.split("\n"), text.split("\n")
     if len(old) != len(new):
-        return _mask(text, None)[0]
+        return _mask(text, None, settled)[0]
     changed, place = [], 0
     for one, other in zip(old, new, strict=True):
         if one != other:
             changed.append(place)
         place += len(other) + 1
-    return _around(text, changed, lambda part, _: _mask(part, None)[0])
+    return _around(text, changed, lambda part, _: _mask(part, None, settled)[0])
 
 
 def _around(text: str, places: Sequence[int], change: Callable[[str, list[int]], str]) -> str:
@@ -150,16 +155,14 @@ def _around(text: str, places: Sequence[int], change: Callable[[str, list[int]],
         change: gets some lines, and where in them the places are.
     """
     spans: list[list[int]] = []
-    beyond = -1
+    starts = [0, *(match.end() for match in _END_OF_LINE.finditer(text))]
+    last = -1
     for place in places:
-        if place < beyond:  # in the line of the place before
+        line = bisect.bisect_right(starts, place) - 1
+        if line == last:
             continue
-        begin, end = place, text.find("\n", place)
-        beyond = end = len(text) if end < 0 else end
-        for _ in range(_NEAR + 1):
-            begin = text.rfind("\n", 0, max(begin, 0))
-            end = text.find("\n", end + 1) if 0 <= end < len(text) else len(text)
-        begin, end = begin + 1, len(text) if end < 0 else end
+        last, beyond = line, line + _NEAR + 2
+        begin, end = starts[max(0, line - _NEAR)], starts[beyond] - 1 if beyond < len(starts) else len(text)
         if spans and begin <= spans[-1][1]:
             spans[-1][1] = end
         else:
@@ -172,12 +175,12 @@ def _around(text: str, places: Sequence[int], change: Callable[[str, list[int]],
     return "".join([*parts, text[position:]])
 
 
-def _mask(text: str, table: Columns | None) -> tuple[str, Columns | None]:
+def _mask(text: str, table: Columns | None, settled: set[str]) -> tuple[str, Columns | None]:
     """A text that begins in a table, masked, and the table that it ends in."""
     text = mask_text(text)
     places = _telling(text)
     if not places:
-        return (text, None) if table is None else _rows(text, table)
+        return (text, None) if table is None and "== =" not in text and "==  =" not in text else _rows(text, table)
     listed = text
     if "values" in text or "VALUES" in text:
         listed = INSERT.sub(in_values, listed)
@@ -185,10 +188,10 @@ def _mask(text: str, table: Columns | None) -> tuple[str, Columns | None]:
         listed = UNPACKED.sub(in_values, listed)
     if listed != text:
         text, places = listed, _telling(listed)
-    return _rows(_around(text, sorted(places), _mask_names), table)
+    return _rows(_around(text, sorted(places), functools.partial(_mask_names, settled)), table)
 
 
-def _mask_names(text: str, places: list[int]) -> str:
+def _mask_names(settled: set[str], text: str, places: list[int]) -> str:
     """Some lines with what secrets' names are given masked. places: where such names begin."""
     spanned = _until_same(SPANNING, text)
     if spanned != text:
@@ -198,20 +201,36 @@ def _mask_names(text: str, places: list[int]) -> str:
         if place >= position:
             begin, end = text.rfind("\n", position, place) + 1, text.find("\n", place)
             begin, end = max(begin, position), len(text) if end < 0 else end
-            parts += [text[position:begin], _beside(in_commands(_until_same(CONTEXTS, text[begin:end])))]
+            parts += [text[position:begin], _in_line(text[begin:end], settled)]
             position = end
     return "".join([*parts, text[position:]])
+
+
+def _in_line(line: str, settled: set[str]) -> str:
+    """A line masked.
+
+    Args:
+        settled: lines that masking leaves as they are; gets this one when it is.
+    """
+    if line in settled:
+        return line
+    spaced = line if line.isascii() else line.translate(_SPACES)
+    found = _until_same(CONTEXTS, spaced)
+    masked = _beside(in_commands(found))
+    if masked == found:
+        settled.add(found)
+    return line if masked == spaced else masked
 
 
 def _rows(text: str, table: Columns | None) -> tuple[str, Columns | None]:
     """A text with the columns of its tables masked that have a secret's name."""
     lines = text.split("\n")
     for number, line in enumerate(lines):
-        row = in_columns(line, table) if table else None
+        row = in_columns(line, table) if table and table != RULED else None
         if row is None and table and table.separator in ("|", "  ") and is_rule(line):
             row = line
         lines[number] = line if row is None else row
-        table = table if row is not None else columns(line)
+        table = table if row is not None else columns(line, table == RULED)
     return "\n".join(lines), table
 
 
@@ -233,7 +252,7 @@ def _small(text: str) -> str:
     return small if len(small) == len(text) else "".join(one.lower()[:1] or one for one in text)
 
 
-def _until_same(contexts: Sequence[Context], text: str) -> str:
+def _until_same(contexts: Contexts, text: str) -> str:
     """A text masked until nothing changes: what is masked may uncover the form of what stands beside it."""
     for _ in range(_PASSES):
         before, text = text, _apply(contexts, text)
@@ -246,14 +265,16 @@ def _beside(text: str) -> str:
     """A line, with what stands beside a secret's name and looks like one masked, whatever is between them."""
     parts, position = [], 0
     small = _small(text)
-    contexts = [context for context in BESIDE if any(hint in small for hint in context.hints)]
+    contexts = BESIDE.hinted(small)
     named = sorted({(place, name) for place, name in names_in(text, small) if meaning(name)})
     ends = [place for place, name in named[1:] if meaning(name) >= Secrecy.SECRET]
-    for place, name in named:
+    for number, (place, name) in enumerate(named):
         if place < position:
             continue
         until = ends[at] if (at := bisect.bisect_right(ends, place)) < len(ends) else len(text)
-        found = [match for _, pattern, decides in contexts if (match := pattern.match(text, place)) and decides(match)]
+        end = named[number + _MOST_NAMES][0] if number + _MOST_NAMES < len(named) else len(text)
+        matches = (context.pattern.match(text, place, end) for context in contexts)
+        found = [match for context, match in zip(contexts, matches, strict=True) if match and context.decides(match)]
         begin, end = found[0].span("value") if found else following(text, place, name, until)
         if begin < end:
             parts += [text[position:begin], MASK]
@@ -299,7 +320,7 @@ class LineMask:
 
     def _after(self, named: str, text: str) -> tuple[str, Columns | None]:
         if not named:
-            return _mask(text, self._table)
+            return _mask(text, self._table, set())
         masked = mask_source(f"{named}\n{text}").split("\n", named.count("\n") + 1)[-1]
         return _rows(masked, self._table)
 

@@ -5,6 +5,7 @@ A table says of each program where its secrets stand; a line's words are taken a
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from trackers.support.secret_values import MASK, is_mark, is_none, is_template, 
 
 _TABLE = """
 curl wget http https ftp lftp: -u: --user: -a: --auth: -U: --proxy-user: -b= --cookie=
+lftp: -u, --user,
 smbclient rpcclient smbget winexe: -U% --user%
 mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump mycli 7z 7za rar unrar: -p+ -hp+
 sshpass mongo mongosh mongodump mongorestore mongoimport mongoexport: -p+ -p
@@ -59,7 +61,7 @@ class _Place(NamedTuple):
 
 
 def _place(text: str) -> _Place:
-    sign = text[-1] if text[-1] in ":%+?=" else ""
+    sign = text[-1] if text[-1] in ":%+?=," else ""
     text = text.removesuffix(sign)
     if text.startswith(("-", "/")):
         return _Place(text, 0, sign)
@@ -81,7 +83,10 @@ def _table() -> dict[str, list[tuple[list[str], list[_Place]]]]:
 _PROGRAMS = _table()
 PROGRAMS = (*(f"{program}{end}" for program in _PROGRAMS for end in (" ", "',", '",')), "psexec.exe ")
 """What a line with a command has, in small letters."""
-_NAMES = "|".join(sorted(map(re.escape, _PROGRAMS), key=len, reverse=True))
+_NAMES = "|".join(  # by their first letters, which are looked for quicker
+    f"{letter}(?:{'|'.join(sorted((re.escape(name[1:]) for name in names), key=len, reverse=True))})"
+    for letter, names in itertools.groupby(sorted(_PROGRAMS), lambda name: name[0])
+)
 _PROGRAM = re.compile(rf"(?<![\w.\-])(?P<name>{_NAMES})(?:\.exe)?(?=[ \t]|[\"'],)", re.IGNORECASE)
 _LISTED = re.compile(r"""[\"'],[ ]?[\"']([^\"'\n]{0,400})(?=[\"'])""")
 """A word of a command that is a list, as subprocess.run takes it."""
@@ -103,8 +108,11 @@ class _Word(NamedTuple):
 def in_commands(line: str) -> str:
     """A line with the secrets of its commands masked."""
     found: set[tuple[int, str]] = set()
-    for match in _PROGRAM.finditer(line):
-        found.update(_secrets(match["name"].lower(), list(_words(line, match.end(), match["name"]))))
+    called: dict[str, int] = {}
+    for match in reversed(list(_PROGRAM.finditer(line))):
+        name = match["name"].lower()
+        found.update(_secrets(name, list(_words(line, match.end(), called.get(name, len(line))))))
+        called[name] = match.start()
     parts, position = [], 0
     for begin, text in sorted(found):
         if begin >= position:
@@ -113,8 +121,8 @@ def in_commands(line: str) -> str:
     return "".join([*parts, line[position:]])
 
 
-def _words(line: str, begin: int, program: str) -> Iterator[_Word]:
-    """The words of a command behind its program, up to where that is called again."""
+def _words(line: str, begin: int, until: int) -> Iterator[_Word]:
+    """The words of a command behind its program, up to where that is called again, but in quotes."""
     if line[begin] in "\"'":
         while (item := _LISTED.match(line, begin)) is not None:
             if item[1]:
@@ -122,7 +130,8 @@ def _words(line: str, begin: int, program: str) -> Iterator[_Word]:
             begin = item.end()
         return
     for number, match in enumerate(_WORD.finditer(line, begin)):
-        if match[0] in tuple("|;&`()\n\"'") or number == _MOST_WORDS or match[0] == program:
+        again = match.start() >= until or (match.end() > until and match[0][0] not in "\"'")
+        if match[0] in tuple("|;&`()\n\"'") or number == _MOST_WORDS or again:
             return
         yield _Word(match.start(), match[0])
 

@@ -7,6 +7,8 @@ of characters, and bounded where something follows.
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -46,6 +48,29 @@ class Context(NamedTuple):
     decides: Callable[[re.Match[str]], bool]
 
 
+class Contexts:
+    """Some contexts, in their order, of which few are tried in a text: those that it has a hint of."""
+
+    def __init__(self, *contexts: Context) -> None:
+        self._contexts = contexts
+        self._of: dict[str, int] = {}
+        for number, context in enumerate(contexts):
+            for hint in context.hints:
+                self._of[hint] = self._of.get(hint, 0) | 1 << number
+
+    def hinted(self, small: str) -> list[Context]:
+        """Those that a text may have.
+
+        Args:
+            small: the text in small letters.
+        """
+        left, found = functools.reduce(operator.or_, [of for hint, of in self._of.items() if hint in small], 0), []
+        while left:
+            found.append(self._contexts[(left & -left).bit_length() - 1])
+            left &= left - 1
+        return found
+
+
 _SENTENCE = STATUS | word_set(
     "if when as on by which flag option argument parameter instead via at then so all any are due provided again"
 )
@@ -56,6 +81,8 @@ _NAMERS = word_set(
 )
 """First words of functions that take a secret's name, not the secret."""
 
+_PLACEHOLDERS = word_set("TEXT VALUE PATH FILE FILENAME")
+"""What help has in place of an option's value."""
 _WORD = re.compile(r"\w")
 _WORD_AFTER = re.compile(r" [a-z]{2,20}[ ,.]")
 _ARGUMENT = re.compile(r"[A-Za-z_]\w{0,80}=(?=[^=\s])")
@@ -79,6 +106,7 @@ _ITEM = re.compile(
     r"([ \t]{0,80}-[ ]{1,8}[\"']?)([^\s\"':,#\[{][^\s\"'#]{0,4000})([\"']?[ \t]{0,8}(?:#[^\n]{0,400})?\r?)"
 )
 _GAP = re.compile(r"[ \t]{2,80}")
+_RULE = re.compile(r"[ \t]{0,80}={2,80}(?:[ ]{1,8}={2,80}){1,60}[ \t]{0,8}\r?")
 _TOP = re.compile(r"(?!kind:|apiVersion:)[A-Za-z]{1,40}:(?:[ ]|\r?$)")
 _KEYWORDS = word_set("await not lambda new yield return typeof if")
 _GIVEN = re.compile(r"[A-Za-z_][\w.]{0,80}\s?(?:[,})\]]|$)")
@@ -184,7 +212,14 @@ def _of_next_line(match: re.Match[str]) -> bool:
 
 
 def _of_block(match: re.Match[str]) -> bool:
-    return match["value"][-1] != ":" and not is_code(match["value"]) and _by_name(match)
+    name, value = match["name"], match["value"]
+    if (
+        value[-1] == ":"
+        or is_code(value)
+        or (match["sign"] != ":" and (_is_variable(value) or is_attribute(name, value)))
+    ):
+        return False
+    return _by_name(match)
 
 
 def _of_shell(match: re.Match[str]) -> bool:
@@ -257,7 +292,11 @@ def _of_option(match: re.Match[str]) -> bool:
     name, value = match["name"], match["value"]
     if match["quote"] or not is_secret(name, value):
         return is_secret(name, value)
-    if value.lower() in _SENTENCE or value.replace("_", "-").lower() == name.replace("_", "-").lower():  # of help
+    if (
+        value in _PLACEHOLDERS
+        or value.lower() in _SENTENCE
+        or value.replace("_", "-").lower() == name.replace("_", "-").lower()
+    ):  # of help
         return False
     word = value.isalpha() and value.islower() and len(value) < 12 and meaning(name) is not Secrecy.PASSWORD
     if word and _WORD_AFTER.match(match.string, match.end()):
@@ -327,8 +366,17 @@ class Columns(NamedTuple):
     indent: int = 0
 
 
-def columns(line: str) -> Columns | None:
-    """The columns of a table whose head the line may be; None: none has a secret's name."""
+RULED = Columns("=", ())
+
+
+def columns(line: str, ruled: bool = False) -> Columns | None:
+    """The columns of a table whose head the line may be; None: none has a secret's name.
+
+    Args:
+        ruled: a rule of reStructuredText stands above: a head follows.
+    """
+    if _RULE.fullmatch(line):
+        return RULED
     if line.rstrip() == "kind: Secret":
         return Columns("kind", ())
     block = _BLOCK.fullmatch(line)
@@ -336,7 +384,7 @@ def columns(line: str) -> Columns | None:
         name = block["name"]
         return Columns("-", (name,), len(block["indent"])) if is_of_secrets(name) else None
     for separator in ("|", "\t", ",", ";", "  "):
-        if separator not in line or (separator == "  " and not line.isupper()):
+        if separator not in line or (separator == "  " and not line.isupper() and not ruled):
             continue
         cells = tuple(cell.strip(" \t\"'`*") for cell in _cells(line.strip().strip("|"), separator))
         if 1 < len(cells) < 60 and all(map(_HEAD.fullmatch, cells)):
@@ -506,7 +554,7 @@ def _is_bare_secret(match: re.Match[str], between: str) -> bool:
     if _is_loose(between):
         given = not is_name(value) or (not value.islower() and any(map(str.isdigit, value)))
         return between != "," and looks_made(value) and given
-    if between[-1] == ":" and _LAST.match(match.string, match.end()) and not OF_TOKENS.fullmatch(name):
+    if between[-1] in ":\uff1a" and _LAST.match(match.string, match.end()) and not OF_TOKENS.fullmatch(name):
         return value.lower() not in _SENTENCE and meaning(name) >= Secrecy.SECRET
     if is_name(value) and value.islower():
         return looks_made(value)
@@ -541,6 +589,19 @@ def _of_compared(match: re.Match[str]) -> bool:
     name = name.rstrip(".").removesuffix(".txt")
     shaped = shaped or _is_long_number(match["value"])
     return shaped and meaning(name) >= Secrecy.SECRET and is_secret(name, match["value"])
+
+
+def _of_before(match: re.Match[str]) -> bool:
+    """Of a value that stands before what says that it is one."""
+    name, value = match["name"], match["value"]
+    shaped = looks_made(value) if OF_TOKENS.fullmatch(name) else is_shaped(value)
+    return meaning(name) >= Secrecy.SECRET and shaped and _by_name(match)
+
+
+def _of_comment(match: re.Match[str]) -> bool:
+    """Of a value that only the comment behind it says something of."""
+    named = max(map(meaning, match["comment"].split()), default=Secrecy.NOTHING)
+    return named >= Secrecy.SECRET and is_shaped(match["value"]) and _always(match)
 
 
 def _of_login(match: re.Match[str]) -> bool:
@@ -608,9 +669,9 @@ _SAID = (
 _FRAGMENTS = {
     "NAME": r"(?P<name>[^\W\d][\w.\-]{0,80})",
     # One that begins where the word does: behind each of its letters it would be looked for anew.
-    "BARE": r"(?<![^\W\d])(?P<name>[^\W\d][\w.\-]{0,80})",
+    "BARE": r"(?<![^\W\d])(?=(?P<name>[^\W\d][\w.\-]{0,80}))(?P=name)",
     # Between quotes; one before a letter is part of the text: 'it's'.
-    "QUOTED": r"""[a-zA-Z]{0,2}(?P<quote>\\?(?:"{3}|'{3}|["'`]))"""
+    "QUOTED": r"""[a-zA-Z]{0,2}(?P<quote>\\{0,7}(?:"{3}|'{3}|["'`]))"""
     r"""(?P<value>(?:(?!(?P=quote)(?:\W|$))(?:\\[^\n]|[^\n\\])){1,4000})(?P=quote)""",
     "WORD": r"""(?P<quote>["']?)(?P<value>[^\s"'\-][^\s"']{0,400})(?P=quote)""",
     "BEGIN": r"^[+\- ]?[ \t]{0,80}",  # of a line, of a patch, too
@@ -630,10 +691,10 @@ def _in(*parts: str, flags: int = 0) -> re.Pattern[str]:
     return re.compile(_FRAGMENT.sub(lambda match: _FRAGMENTS[match[1]], "".join(parts)), re.MULTILINE | flags)
 
 
-CONTEXTS = (
+CONTEXTS = Contexts(
     # name = "value", "name": "value", name == "value", name = Secret("value"), in whatever language.
     Context(("=", ":"), _in(
-        r"""(?<![\w.])(?<!\w-)-{0,2}\\?["'`]?~NAME~\\?["'`]?\]?(?:\[\d{0,6}\])?\s{0,8}""",
+        r"""(?<![\w.])(?<!\w-)-{0,2}\\{0,7}["'`]?~NAME~\\{0,7}["'`]?\]?(?:\[\d{0,6}\])?\s{0,8}""",
         r"""(?::\s{0,8}(?P<type>[\w\[\]. |,]{0,60})|[ ]As[ ]\w{1,20}\s{0,8})?""",
         r"(?:=>|:=|[=!]==?|[?+]?=|:)\s{0,8}(?:string\(\d{1,6}\)[ ])?",
         r"(?:(?:(?:SecretStr|Secret|Field|str|bytes|String|Some|Literal|Password)?\(\s{0,100}(?:default=)?)",
@@ -689,7 +750,7 @@ CONTEXTS = (
     ), _of_flow),
     # name: value and name = value alone on a line of YAML, INI or a patch of one; export NAME=value
     Context(("=", ":", "->"), _in(
-        r"~BEGIN~(?:(?:-|\*|#{1,3}|//|;|:|@)[ ]?){0,2}(?:export[ ]|set[ ]|ENV[ ]|ARG[ ]|env[ ])?",
+        r"~BEGIN~(?:(?:-|\*|#{1,3}|//|;|:|@)[ ]?){0,2}(?:export[ ]|set[ ]|ENV[ ]|ARG[ ]|env[ ]|Environment=)?",
         r"""(?P<quote>["']?)~NAME~["']?""",
         r"(?P<separator>[ \t]{0,8}(?:[:?+\\]?=>?|:|->)(?:[ \t]{1,40}|(?<==)|(?<=:)(?![:/])))",
         r"(?:!!\w{1,20}[ ]|&\w{1,20}[ ])?",
@@ -703,7 +764,7 @@ CONTEXTS = (
     # ENV NAME value, pip config set name value
     Context(("env ", "arg ", "set", "put ", "add ", "modify", "define", "create", "git config"), _in(
         r"(?:(?:~BEGIN~|\bStep[ ]\d{1,4}/\d{1,4}[ ]:[ ]|/\d{1,4}\][ ])",
-        r"(?:ENV|ARG|%env|setenv|SetEnv|set[ ]-[gxU]{1,3}|#[ ]?define)|\bsetx",
+        r"(?:ENV|ARG|%env|setenv|SetEnv|set[ ]-[gxU]{1,3}|#[ ]?define)|\bsetx|\bset-?env(?:ironment)?",
         r"|(?:\b(?:config|configure|conda|npm|pip|secrets?|kaggle|remote|kv|etcdctl|redis-cli|CONFIG)[ ]|[ ]--)",
         r"(?:set|SET|put|add|modify|config[ ]set|config[ ]--set)|\bgit[ ]config(?=[ ]))",
         r"(?:[ ]-{1,2}[a-z]{1,20}){0,2}(?:[ ](?=[a-z]{1,20}[ ])\S{1,20})?",
@@ -738,6 +799,17 @@ CONTEXTS = (
     Context(("${",), _in(
         r"""\$\{(?:[\w.]{1,20}:)?~NAME~(?::?[\-=+]|,|:(?!\?))["']?(?P<value>[^\s{}"'$][^\n{}"']{0,400})["']?\}""",
     ), _of_default),
+    # name: ${ANY:value}
+    Context(("${",), _in(
+        r"""(?<![\w.])~NAME~["']?[ \t]{0,8}[:=][ \t]{0,8}["']?\$\{(?:[\w.]{0,20}(?i:env|sys):)?[A-Za-z_][\w.]{0,80}""",
+        r"""(?::?[\-=+]|,|:(?!\?))["']?""",
+        r"""(?P<value>[^\s{}"'$][^\n{}"']{0,400})["']?\}""",
+    ), _of_default),
+    # --name TEXT  [default: value]
+    Context(("default: ", "default="), _in(
+        r"""(?<![\w\-])--~NAME~[ \t,=][^\n]{0,200}?[\[(](?:[^\n\[\]()]{0,80}[;,][ ])?default[:=][ ]?["']?""",
+        r"""(?P<value>[^\s\];,)"'][^\n\];,)"']{0,200})["']?(?=[\];,)])""",
+    ), _by_name),
     # assertEqual(name, "value")
     Context(("assert", "equal", "compare", "eq("), _in(
         r"\b(?:assert\w{0,40}|\w{0,40}[eE]quals?|compare\w{0,40}|eq)!?\([ ]?~NAME~[ ]?,[ ]?~QUOTED~",
@@ -781,14 +853,43 @@ CONTEXTS = (
         r"<\((?:echo|printf)[ ](?:-n[ ])?~WORD~\)",
     ), _always),
     Context(("/t/",), _in(r"(?<=/t/)(?P<value>[\w\-]{20,200})(?=/)"), _of_made),
+    Context(("/t/",), _in(r"""conda[\w.\-/:]{0,100}/t/(?P<value>[^\s/"'<>]{3,200})"""), _always),
+    Context(("wifi:",), _in(r"""\bWIFI:(?:[^\n"']{0,200};)?P:(?P<value>(?:\\[^\n]|[^\n;\\"']){1,200})"""), _always),
+    Context(("setuser", "user "), _in(
+        r"(?:\bSETUSER|^user)[ ]\S{1,80}[ ]on[ ](?:[^\n]{0,80}[ ])?>(?P<value>\S{1,200})",
+    ), _always),
+    Context(("password ", "secret "), _in(r"\b(?:password|secret)[ ]\d[ ](?P<value>\S{3,200})~END~"), _always),
+    Context(("community",), _in(r"\b(?:snmp-server[ ]community|r[ow]community6?)[ ](?P<value>\S{3,200})"), _always),
+    Context(("{plain", "{clear", "{crypt", "sha", "md5}"), _in(
+        r"\{(?:PLAIN|CLEARTEXT|[\w\-]{0,8}CRYPT|S?SHA\d{0,3}|S?MD5)\}(?P<value>[^\s:\"'{}]{3,400})",
+    ), _always),
+    # Of Postfix: [host]:port user:value
+    Context((":587", ":465"), _in(
+        r"~BEGIN~\[?[\w.\-]{1,200}\]?:\d{2,3}[ \t]{1,80}[^\s:]{1,200}:(?P<value>\S{3,200})~END~",
+    ), _always),
+    # user "ada" pass "value"
+    Context(("pass",), _in(
+        r"""\b(?:user|login)[ ]["']?[^\s"']{1,80}["']?[ ](?:pass|passwd)[ ](?=["'])~QUOTED~""",
+    ), _always),
+    # Use value as the password; send "value\\r"  # password; default = "value"  # password
+    Context((" as ",), _in(
+        r"""\b(?:[uU]se|[eE]nter|[tT]ype)[ ](?P<quote>["'`]?)(?P<value>[^\s"'`]{6,200})(?P=quote)""",
+        r"[ ]as[ ](?:the[ ]|your[ ]|a[ ])?~NAME~",
+    ), _of_before),
+    Context(("send", "default", "value"), _in(
+        r"""\b(?:send(?:[ ]--)?[ ]|(?:default|value)\s{0,8}[:=]\s{0,8})(?P<quote>["'])(?P<value>[^\s"']{6,200}?)""",
+        r"(?:\\[rn])?(?P=quote)[ \t;]{1,8}(?:\#|//)(?P<comment>[^\n]{1,120})$",
+    ), _of_comment),
+    # name = [[value]]
+    Context(("[[",), _in(r"~NAME~\s?=\s?\[\[(?P<value>[^\n\[\]]{3,400})\]\]"), _by_name),
     # What runners of CI are told to hide.
     Context(("::add-mask::", "issecret=true"), _in(
         r"(?:::add-mask::|issecret=true[^\]\n]{0,80}\])(?P<value>\S{1,4000})",
     ), _always),
     Context(("ftp(", "ftp_tls(", "fernet(",
-             "hmac.new(", "session(", "getconnection(", "directoryentry(", "client(", ".connect("), _in(
+             "hmac.new(", "session(", "getconnection(", "directoryentry(", "client(", "connect("), _in(
         r"""(?:\b(?:Fernet|hmac\.new)\([ \t]{0,8}b?|(?:getConnection|DirectoryEntry)\((?:[^,()\n]{1,200},\s{0,4}){2}""",
-        r"""|\bFTP(?:_TLS)?\((?:["'][^"'\n]{1,200}["'],\s?){2}"""
+        r"""|\b(?:FTP(?:_TLS)?|(?:pymysql|MySQLdb|DBI)(?:\.|->)connect)\((?:["'][^"'\n]{1,200}["'],\s?){2}"""
         r"""|\.connect\(["'][^"'\n]{1,200}["'],\s?\d{1,5},\s?["'][^"'\n]{1,100}["'],\s?""",
         r"""|\bClient\(["']AC\w{0,32}["'],[ ]?""",
         r"""|\b(?:boto3|aioboto3|session)\.Session\([ ]?["'][^"'\n]{1,40}["'],[ ]?)~QUOTED~""",
@@ -831,8 +932,9 @@ CONTEXTS = (
     Context((":543", ":6432:"), _in(
         r"~BEGIN~[\w.\-*]{1,200}:(?:543\d|6432):[\w.\-*]{1,80}:[\w.\-*]{1,80}:(?P<value>\S{1,400})$",
     ), _always),
-    Context(("echo", "printf"), _in(
-        r"""\b(?:echo|printf)[ ](?:-n[ ])?(?P<quote>["']?)(?P<value>[^\s"'|]{3,400})(?P=quote)[ ]?\|[ ]?""",
+    Context(("echo", "printf", "<<<"), _in(
+        r"""(?:\b(?:echo|printf)[ ](?:-[neE]{1,2}[ ]|["']?%s(?:\\n)?["']?[ ]){0,2}|<<<[ ]?)""",
+        r"""(?P<quote>["']?)(?P<value>[^\s"'|]{3,400})(?P=quote)[ ]?\|[ ]?""",
         r"(?:sudo[ ]-S|[^\n|]{0,200}(?:--password-stdin|--with-token|--stdin|-pass[ ]stdin|--data-file=-|secrets?[ ])",
         r"|chpasswd|kinit|cryptsetup)",
     ), _always),
@@ -854,7 +956,7 @@ UNPACKED = re.compile(
 )
 """user, password = "ada", "…"."""
 
-BESIDE = (
+BESIDE = Contexts(
     # name = { value = "value" }
     Context(("{",), _in(
         r"""~BARE~["']?\s{0,4}[:=]?\s{0,4}\{\s{0,8}["']?(?:value|default)["']?\s{0,4}[:=]\s{0,4}~QUOTED~""",
@@ -865,21 +967,21 @@ BESIDE = (
         r"""[ =](?P<quote>["']?)(?P<value>(?<=["'])[^\n"']{1,4000}|[^\s"'\-][^\s"']{2,4000})(?P=quote)""",
     ), _of_other),
     Context(("",), _in(
-        r"""~BARE~(?:[ ]DEFAULT(?==))?\\?(?:["'`\])*}>]|&quot;){0,4}(?:\[\d{0,6}\])?""",
+        r"""~BARE~(?:[ ]DEFAULT(?==))?\\{0,7}(?:["'`\])*}>]|&quot;){0,4}(?:\[\d{0,6}\])?""",
         r"""(?:[ ]?\([^()\n]{1,40}\)(?=[ ]?[:=])|[ ]?\{[^{}\n]{0,40}\}(?=[ ]?=)""",
         r"""|[ ](?:for|of)[ ][^\n:="'`]{1,40}(?=:))?""",
         r"(?P<words>(?:[ ][a-z]{2,12}){1,3}(?=[ ]?:[ ]))?",
         r"(?P<between>[ \t]{0,8}[:=?|~<>!+\-]{0,2}[:=>\uff1a\u2192\u00bb][ \t]{0,8}|%3[aAdD]",
         r"|[ \t]{1,8}(?:is|was|as|ist|es|est|\u00e8|\u00e9)[ ]|[ \t]{1,8}|[ \t]{0,8},[ \t]{0,8}|(?=\())",
         r"""(?P<call>(?:&?(?:new[ ])?[A-Za-z_][\w.:]{0,60}!?)?\([ \t]{0,8})?""",
-        r"""(?P<quote>[a-zA-Z@]{0,2}\\?(?:"{3}|'{3}|`{1,3}|"(?!")|'(?!')|\*{1,2}(?!\*)["'`]?)|&quot;|)""",
-        r"""(?P<value>(?<=["'`;])[^\n"'`]{3,4000}?(?=\\?["'`]|&quot;)|(?<=\*)[^\n*]{3,400}(?=\*)|[^\s"'`<>,;&|(){}\[\]\\=:]""",
+        r"""(?P<quote>[a-zA-Z@]{0,2}\\{0,7}(?:"{3}|'{3}|`{1,3}|"(?!")|'(?!')|\*{1,2}(?!\*)["'`]?)|&quot;|)""",
+        r"""(?P<value>(?<=["'`;])[^\n"'`]{3,4000}?(?=\\{0,7}["'`]|&quot;)|(?<=\*)[^\n*]{3,400}(?=\*)|[^\s"'`<>,;&|(){}\[\]\\=:]""",
         r"""[^\s"'`<>,;&|(){}\[\]\\]{2,4000})""",
     ), _of_beside),
 )  # fmt: skip
 """What begins with a name, and has a value behind it, whatever stands between them."""
 
-SPANNING = (
+SPANNING = Contexts(
     # ("name", "value"), setdefault("NAME", "value"), environ.get("NAME", "value")
     *(
         Context((",",), _in(
@@ -917,9 +1019,10 @@ SPANNING = (
         r"""(?:(?P=indent)[ \t]{1,80}[\w"']{1,40}:[ ][^\n]{0,200}\n){0,3}(?P=indent)[ \t]{1,80}""",
         r"""["']?(?:[vV]alue|[dD]efault)["']?:[ \t]{1,8}["']?(?P<value>[^\s"'{\[][^\n"']{0,4000})""",
     ), _by_name),
-    # name:, and the value below
-    Context((":",), _in(
-        r"""^(?P<indent>[+\- ]?[ \t]{0,80})(?:-[ ])?["']?~NAME~["']?:[ \t]{0,8}\r?\n(?P=indent)[ \t]{1,80}["']?""",
+    # name: or name =, and the value below
+    Context((":", "="), _in(
+        r"""^(?P<indent>[+\- ]?[ \t]{0,80})(?:-[ ])?["']?~NAME~["']?[ \t]{0,8}(?P<sign>:|=[ \t]{0,8}\\?)""",
+        r"""[ \t]{0,8}\r?\n(?P=indent)[ \t]{1,80}["']?""",
         r"""(?P<value>[^\s"'\-{\[][^\s"']{2,4000})["']?,?[ \t]{0,8}$""",
     ), _of_block),
     # name, and below what is said of its value by pydantic
@@ -927,8 +1030,8 @@ SPANNING = (
         r"^[ \t]{0,8}(?P<name>[A-Za-z_][\w.]{0,80})\r?\n[ \t]{1,8}[^\n]{1,400}?\binput_value=~QUOTED~",
     ), _by_name),
     # signature:, and a machine's text alone on the line below
-    Context((":\n", ": \n", ":\r\n"), _in(
-        r"""~BARE~["']?:[ ]?\r?\n[ \t]{0,80}["']?(?P<value>[^\s"']{12,4000})["']?[ \t]{0,8}\r?$""",
+    Context((":\n", ": \n", ":\r\n", "=\n", "= \n", "=\r\n"), _in(
+        r"""~BARE~["']?[ ]?[:=][ ]?\r?\n[ \t]{0,80}["']?(?P<value>[^\s"']{12,4000})["']?[ \t]{0,8}\r?$""",
     ), _of_next_line),
     # name: |, and the first line of the text below
     Context(("|", ">"), _in(
@@ -938,24 +1041,26 @@ SPANNING = (
 )  # fmt: skip
 """Those that may span lines."""
 
-QUERY = Context(("=",), _in(
+QUERY = Contexts(Context(("=",), _in(
     r"""(?:[?&;]|(?:^|(?<=["'\s]))(?=[^\s"'#;]{1,4000}&))(?P<name>[\w.\-]{1,80})=(?P<value>[^&\s"'#;]{1,4000})""",
     r"""(?=[&\s"'#;]|$)""",
-), _of_query)  # fmt: skip
+), _of_query))  # fmt: skip
 """That of addresses."""
 
 COMMANDS = (
     "ftp(", "ftp_tls(",
     "login", "echo ", "printf ", "identified", "securestring", "pass:", "sqlplus", "oracle", ".init(", ".experiment(",
     ".api(", "fernet(", "hmac.new(", "session(", "<<<", ":543", ":6432:", "getconnection(", "directoryentry(",
-    "client(", ".connect(", "htpasswd", "::add-mask::", "issecret=true", "/t/", "mot de passe", *PROGRAMS,
+    "client(", "connect(", "wifi:", "setuser", "snmp-server", "rocommunity", "rwcommunity", "{plain", "{clear",
+    "crypt}", "{sha", "{ssha", "md5}", ":587", ":465", "htpasswd", "::add-mask::", "issecret=true", "/t/",
+    "mot de passe", *PROGRAMS,
 )  # fmt: skip
 """What tells of a secret without a name, in small letters."""
 
 _NAME_OF_NEXT = re.compile(
     r"""(?:(?:\b(?:name|key|Name|Key)["']?[ ]{0,4}[:=][ ]{0,4}["']?|<(?:name|key)>)"""
     r"""(?P<name>[A-Za-z_][\w.\-]{0,80})(?:["']?,?|</(?:name|key)>)"""
-    r"""|["']?(?P<block>[A-Za-z_][\w.\-]{0,80})["']?:(?:[ ]{1,8}(?:[|>][+\-]?|\{))?"""
+    r"""|["']?(?P<block>[A-Za-z_][\w.\-]{0,80})["']?(?::(?:[ ]{1,8}(?:[|>][+\-]?|\{))?|[ ]{0,8}=[ ]{0,8}\\?)"""
     r"""|(?P<text>[A-Za-z_][\w.\-]{0,80})[ ]?[=:][ ]?(?:"{3}|'{3})"""
     r"""|^[ \t]{0,8}(?P<alone>[A-Za-z_][\w.]{0,80})"""
     r"""|\bvariable[ ]{1,8}["'](?P<variable>[A-Za-z_][\w.\-]{0,80})["'][ ]{0,8}\{)[ ]{0,8}\r?$"""
@@ -964,7 +1069,7 @@ _NAME_OF_NEXT = re.compile(
 
 def names_next(line: str) -> str:
     """The line, if it ends with a name whose value may be in the next one; else nothing."""
-    ends = line.rstrip()[-1:] in tuple(":|>-+,\"'{")
+    ends = line.rstrip()[-1:] in tuple(":|>-+,\"'{=\\")
     if not ends and len(line) > 90 and not any(word in line.lower() for word in ("name", "key")):
         return ""
     found = _NAME_OF_NEXT.search(line[-200:])

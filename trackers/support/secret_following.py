@@ -24,7 +24,7 @@ from trackers.support.secret_values import MASK, is_secret, is_template, looks_m
 
 _TEXT = re.compile(
     r"""(?P<tag></?[A-Za-z][^<>\n]{0,80}>)"""
-    r"""|(?P<quote>\\?["'`]{1,3})(?P<quoted>[^\n"'`\\]{1,400})\\?["'`]"""
+    r"""|(?P<quote>\\{0,7}["'`]{1,3})(?P<quoted>[^\n"'`\\]{1,400})\\{0,7}["'`]"""
     r"""|(?P<bare>[^\s"'`<>,;|(){}\[\]=:\\]{1,400}(?::[^\s"'`<>,;|(){}\[\]=:\\]{16,400})?=*)|(?P<sign>[^\s])"""
 )
 _BEFORE = re.compile(r"((?:[A-Za-z]{2,12}[ ]){1,2})$")
@@ -69,9 +69,10 @@ def following(line: str, place: int, name: str, until: int) -> tuple[int, int]:
         name, says = (whole, meaning(whole)) if meaning(whole) in (Secrecy.NOTHING, Secrecy.SECRET) else (name, says)
     if says >= Secrecy.SECRET and name.lower() != "pass":
         for text in _texts(line, end):
-            if text.begin > until or MASK in line[end : text.begin]:  # it is masked already
+            if text.begin > until:
                 break
-            if _is_its(line, place, name, says, text):
+            masked = MASK in line[end : text.begin] and not _is_changed(line, text)
+            if not masked and _is_its(line, place, name, says, text):
                 return text.begin, text.begin + len(text.text)
     return 0, 0
 
@@ -115,7 +116,7 @@ def _is_given(line: str, place: int, name: str, text: _Text) -> bool:
         return False
     if text.before.startswith("<") and text.alone and text.after == "<":
         return True
-    if text.quoted and _CHANGED.search(line, max(0, text.begin - 16), text.begin):
+    if _is_changed(line, text):
         return True
     end = text.begin + len(text.text)
     between, behind = line[place + len(name) : text.begin], line[end : end + _FARTHEST]  # not all of a long line
@@ -128,6 +129,10 @@ def _is_given(line: str, place: int, name: str, text: _Text) -> bool:
         said = text.before in _TO and not OF_TOKENS.fullmatch(name)
         return said or (key and between[:1] in (" ", "\t") and between.strip(" \t\"'") == "")
     return text.alone and behind.strip(" \t.") == "" and _is_said(name, between)
+
+
+def _is_changed(line: str, text: _Text) -> bool:
+    return text.quoted and _CHANGED.search(line, max(0, text.begin - 16), text.begin) is not None
 
 
 def _is_said(name: str, between: str) -> bool:
