@@ -14,7 +14,7 @@ from trackers.journal.console_spool import ConsoleSpool, PrintedFile, note_files
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader
 from trackers.ranks import launch
-from trackers.readers.console import lines_of
+from trackers.readers.console import RunConsole, lines_of
 from trackers.records import Console
 from trackers.relay import console_collector
 from trackers.relay.console_collector import CUT, ConsoleCollector
@@ -121,6 +121,79 @@ def test_secret_printed_in_pieces_and_key_over_lines_are_masked(run: RunDirector
     out.close()
     collecting.end()
     assert lines(run) == ["key ***", "***", "***", "***", "***", "after"]
+
+
+KEY = ["-----BEGIN RSA PRIVATE KEY-----", "Proc-Type: 4,ENCRYPTED", "", *("MIIEv0a/" * 8,) * 9, "Zm9v+A==",
+       "-----END RSA PRIVATE KEY-----"]  # fmt: skip
+
+
+@pytest.mark.parametrize("read", range(1, len(KEY)))
+@pytest.mark.parametrize("uncollected", [False, True])
+def test_key_is_masked_to_its_end_by_who_follows_a_collector_that_was_killed(
+    read: int, uncollected: bool, run: RunDirectory
+) -> None:
+    """Wherever it was killed; also where what it hasn't collected is read from the spool. What follows stays."""
+    out = spool(run)
+    out.add("".join(f"{line}\n" for line in KEY[:read]))
+    collector(run).poll()
+    out.add("".join(f"{line}\n" for line in [*KEY[read:], "after", "MIIEv0a/" * 8]))
+    out.close()
+    if uncollected:
+        reader = RunConsole(run)
+        found = [line for record in [*reader.read(), *reader.waiting()] for line in record.lines]
+    else:
+        assert collector(run).end()
+        found = lines(run)
+    assert [line for line in found[: len(KEY)] if line not in ("***", "")] == []
+    assert found[len(KEY) :] == ["after", "MIIEv0a/" * 8]
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "masked"),
+    [
+        ("password:", "    opensesame", "    ***"),
+        ("| user | password |", "| ada | opensesame |", "| ada | *** |"),
+        ("token=hf_abcdefghijklmnopqrstuvwxyzabcdefgh", "loss 0.5", "loss 0.5"),
+        ("epoch 1", "MIIEv0a/" * 8, "MIIEv0a/" * 8),
+    ],
+)
+def test_line_that_depends_on_the_one_before_is_masked_by_who_follows(
+    before: str, behind: str, masked: str, run: RunDirectory
+) -> None:
+    """A value below its name, a table's row; and nothing else is."""
+    out = spool(run)
+    out.add(f"{before}\n")
+    collector(run).poll()
+    out.add(f"{behind}\n")
+    out.close()
+    assert collector(run).end()
+    assert lines(run)[1] == masked
+
+
+def test_part_of_a_line_of_a_key_is_masked(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is recorded before it ends, because it takes long."""
+    monkeypatch.setattr(console_collector, "PARTIAL_S", (0.0, 0.0))
+    out = spool(run)
+    out.add("-----BEGIN RSA PRIVATE KEY-----\nMIIabc\nMIIdef")
+    out.flush()
+    collecting = collector(run)
+    for _ in range(3):
+        collecting.poll()
+    assert [record.lines for record in kept(run)] == [["***", "***"], ["***"]]
+    out.close()
+    collecting.end()
+
+
+def test_tail_that_begins_in_a_key_is_masked(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit only the last lines are kept: the key's first line may not be one of them."""
+    monkeypatch.setattr(console_collector, "TAIL_BYTES", 400)
+    monkeypatch.setattr(console_collector, "MAX_MB", 0)
+    out = spool(run)
+    out.add("".join(f"{line}\n" for line in [*(("x " * 40,) * 20), *KEY, "after"]))
+    out.close()
+    assert collector(run).end()
+    assert lines(run)[-2:] == ["***", "after"]
+    assert not any("MIIEv0a/" in line for line in lines(run)[1:])
 
 
 def test_stream_that_cannot_be_opened_is_said_once_and_tried_again(run: RunDirectory) -> None:

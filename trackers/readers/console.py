@@ -10,6 +10,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader, tail
 from trackers.records import Console, Record
 from trackers.relay.console_collector import uncollected
+from trackers.support.redaction import KEY_LINES
 
 
 class ConsoleLine(NamedTuple):
@@ -64,6 +65,7 @@ class RunConsole:
         self._run = run
         self._readers: dict[StreamName, StreamReader] = {}
         self._ends: dict[tuple[int, int, str], int] = {}
+        self._before: dict[tuple[int, int, str], list[str]] = {}
 
     def read(self) -> list[Console]:
         """Records that have come since the last call, by time; those of an attempt that was superseded don't count."""
@@ -77,7 +79,9 @@ class RunConsole:
                 printed.extend(record for record in history.valid(name, records) if isinstance(record, Console))
                 for record in records:
                     if isinstance(record, Console) and record.end:
-                        self._ends[name.number, name.attempt, record.source] = record.end
+                        source = name.number, name.attempt, record.source
+                        self._ends[source] = record.end
+                        self._before[source] = [*self._before.get(source, ()), *record.lines][-KEY_LINES:]
         return sorted(printed, key=lambda record: record.time)
 
     def read_tail(self, most_bytes: int) -> list[Console]:
@@ -92,7 +96,7 @@ class RunConsole:
 
     def waiting(self) -> list[Console]:
         """Records of what was printed and isn't in the journal yet, as without a relay until the end."""
-        return uncollected(self._run, self._ends)
+        return uncollected(self._run, self._ends, self._before)
 
     def main(self) -> int:
         """Number of the main rank."""

@@ -13,9 +13,11 @@ has ended.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trackers import records
@@ -41,7 +43,7 @@ from trackers.relay.console_sources import BLOCK_BYTES, FileSource, SpoolFiles, 
 from trackers.relay.parts.part import TRAINING, RelayMoment, RelayPart
 from trackers.support import confined
 from trackers.support.interruption import pass_on, suppress
-from trackers.support.redaction import LineMask
+from trackers.support.redaction import KEY_LINES, LineMask
 from trackers.tracker import RunInfo
 
 PARTIAL_S = (5.0, 60.0)
@@ -62,19 +64,24 @@ class SourceLines:
     """Turns the bytes of one source into folded and masked lines.
 
     Args:
-        name: of the source, among those of its rank. rank: as records have it.
+        name: of the source, among those of its rank. rank: as records have it. before: its last lines that another
+            collector has masked; empty: it is read from its begin.
 
     Attributes:
         behind: the last read stopped at its limit; there may be more.
     """
 
-    def __init__(self, source: SpoolSource | FileSource, name: str, rank: int | None) -> None:
+    def __init__(
+        self, source: SpoolSource | FileSource, name: str, rank: int | None, before: Sequence[str] = ()
+    ) -> None:
         self.source = source
         self.name = name
         self._rank = rank
         self.behind = False
         self._text = TerminalText(source.offset)
         self._mask = LineMask()
+        if before:
+            self._mask.go_on(before)
         self._shown_rows: tuple[TerminalLine, ...] = ()
         self._shown_rows_since = 0.0
         self._pause_s = PARTIAL_S[0]
@@ -116,6 +123,7 @@ class SourceLines:
             self.source.left_out = begin - skipped_from
             self.source.offset = begin
             self._text.skip(begin)
+            self._mask.go_on(())
         while True:
             before = self.source.offset
             yield from self.take(1 << 62, spool_files, False)
@@ -139,7 +147,7 @@ class SourceLines:
         if now - self._shown_rows_since >= self._pause_s:
             self._shown_rows, self._shown_rows_since = rows, now
             self._pause_s = min(PARTIAL_S[1], 2 * self._pause_s)
-            lines = LineMask().lines([row.text for row in rows])
+            lines = copy.copy(self._mask).lines([row.text for row in rows])
             yield self._console(lines, max(row.time for row in rows), partial=True)
 
     def _console(self, lines: list[str], at: float, partial: bool = False) -> Console:
@@ -185,6 +193,7 @@ class RankConsole:
         self._rank = None if main else rank
         self._most_bytes = most_bytes
         self._ends: dict[str, int] = {}
+        self._before: dict[str, deque[str]] = {}
         self._size = 0
         self._skipped: dict[str, int] = {}
         self._writer: StreamWriter | None = None
@@ -197,7 +206,7 @@ class RankConsole:
         known = f"{name.source}.{name.attempt}" if beside else name.source
         if known not in self.sources:
             source = SpoolSource(folder, name, self._ends.get(known, 0))
-            self.sources[known] = SourceLines(source, known, self._rank)
+            self.sources[known] = SourceLines(source, known, self._rank, self._last(known))
 
     def add_file(
         self, name: SegmentName, file: PrintedFile, pid: int, read_note: Callable[[], PrintedFile | None]
@@ -207,7 +216,7 @@ class RankConsole:
             fd = open_printed_file(pid, file)
             if fd >= 0:
                 source = FileSource(fd, name, self._ends.get(name.source, file.begin), read_note)
-                self.sources[name.source] = SourceLines(source, name.source, self._rank)
+                self.sources[name.source] = SourceLines(source, name.source, self._rank, self._last(name.source))
 
     def take(self, spool_files: SpoolFiles, limit: int = TURN_BYTES) -> bool:
         """Append new output. False if there was none.
@@ -284,6 +293,9 @@ class RankConsole:
             confined.make_folder(self._path.parent)
             self._writer = StreamWriter(self._path)
 
+    def _last(self, source: str) -> list[str]:
+        return list(self._before.get(source, ()))
+
     def _read_back(self) -> None:
         reader = StreamReader(self._path)
         while batch := reader.read():
@@ -291,20 +303,23 @@ class RankConsole:
                 if isinstance(record, Console):
                     self._size += sum(map(len, record.lines))
                     if record.end:
+                        self._before.setdefault(record.source, deque(maxlen=KEY_LINES)).extend(record.lines)
                         self._ends[record.source] = max(self._ends.get(record.source, 0), record.end)
 
 
-def uncollected(run: RunDirectory, ends: Mapping[tuple[int, int, str], int]) -> list[Console]:
+def uncollected(
+    run: RunDirectory, ends: Mapping[tuple[int, int, str], int], before: Mapping[tuple[int, int, str], Sequence[str]]
+) -> list[Console]:
     """Records of the main rank's output that isn't in the journal yet; nothing is changed.
 
     Args:
-        ends: up to where each source is in the journal, by rank, attempt and source.
+        ends: up to where each source is in the journal, by rank, attempt and source. before: its last lines there.
     """
     spool_files = {run.console: segments(run.console)}
     printed: list[Console] = []
     for name in {name[:3]: name for name in reversed(spool_files[run.console])}.values():
         source = SpoolSource(run.console, name, ends.get(name[:3], 0), keep=True)
-        printed.extend(SourceLines(source, name.source, None).finish(spool_files, None))
+        printed.extend(SourceLines(source, name.source, None, before.get(name[:3], ())).finish(spool_files, None))
     return sorted(printed, key=lambda record: record.time)
 
 

@@ -68,6 +68,11 @@ _MOST_NAMES = 4
 """Names of secrets that a value goes over at most."""
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,80}-----|Private-MAC:[^\n]{0,200}")
 _END_OF_LINE = re.compile("\n")
+_OF_KEY = re.compile(
+    r"\s*(?:(?=.{0,200}[a-z])(?=.{0,200}[A-Z])[A-Za-z0-9+/]{20,}={0,2}|[A-Za-z0-9+/]{1,19}={1,2}"
+    r"|(?:Proc-Type|DEK-Info): .{1,100})?\s*"
+)
+"""A line in the middle of a private key."""
 _SPACES = str.maketrans(dict.fromkeys("\u00a0\u2007\u2009\u202f\u3000", " "))
 """Spaces that don't break and the like: no pattern has to know them."""
 _URL_LOGIN = re.compile(
@@ -288,13 +293,24 @@ class LineMask:
 
     def __init__(self) -> None:
         self._lines_of_key = 0
+        self._perhaps_of_key = False
         self._named = ""
         self._table: Columns | None = None
+
+    def go_on(self, before: Sequence[str]) -> None:
+        """Go on behind lines that another has masked, or behind ones that nobody knows: the next may be of a key."""
+        self.lines(before)
+        self._perhaps_of_key = not before or before[-1].endswith(MASK)
 
     def lines(self, texts: Sequence[str]) -> list[str]:
         """Lines that follow each other, masked; quicker than one by one."""
         whole = "\n".join(texts)
-        if texts and not self._lines_of_key and "-----BEGIN" not in whole and "PuTTY" not in whole:
+        if (
+            texts
+            and not (self._lines_of_key or self._perhaps_of_key)
+            and "-----BEGIN" not in whole
+            and "PuTTY" not in whole
+        ):
             masked, table = self._after(self._named, whole)
             lines = masked.split("\n")
             if len(lines) == len(texts):
@@ -304,6 +320,10 @@ class LineMask:
 
     def line(self, text: str) -> str:
         """A line, masked."""
+        if self._perhaps_of_key:
+            self._perhaps_of_key = _OF_KEY.fullmatch(text) is not None
+            if self._perhaps_of_key or _PEM_END.match(text.strip()):
+                return MASK if text.strip() else text
         if self._lines_of_key:
             end = _PEM_END.search(text)
             self._lines_of_key = 0 if end is not None else (self._lines_of_key + 1) % KEY_LINES
