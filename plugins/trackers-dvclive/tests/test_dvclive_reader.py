@@ -100,3 +100,23 @@ def test_damaged_part_leaves_the_others(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFound, match="nothing to read"):
         trackers.load(f"dvclive:{tmp_path}/empty")
+
+
+@pytest.mark.parametrize(("row", "said"), [
+    ("1\t0.2x\n", "loss.tsv: row 3 is left out"), ("1\n", "loss.tsv: row 3 is left out"),
+    ("1\t0.2\t3\n", "loss.tsv: row 3 is left out"), ("x\t0.2\n", "loss.tsv: row 3 is left out"), ("\n", ""),
+])  # fmt: skip
+def test_damaged_row_of_a_series_is_said(tmp_path: Path, row: str, said: str) -> None:
+    """The rows around it are read; so is one that lacks its end, and that is said, too."""
+    series = tmp_path / "dvclive/plots/metrics/loss.tsv"
+    series.parent.mkdir(parents=True)
+    series.write_text(f"step\tloss\n0\t0.5\n{row}2\t0.25\n")
+    data = trackers.load(f"dvclive:{tmp_path}/dvclive")
+    assert data.metrics()["step"].to_pylist() == [0, 2]
+    assert data.run.note == (f"1 rows of series are damaged, the first: {said}" if said else "")
+    series.write_text("step\tloss\n0\t0.5\n2\t0.2")
+    data = trackers.load(f"dvclive:{tmp_path}/dvclive")
+    assert data.metrics()["loss"].to_pylist() == [0.5, 0.2]
+    assert "loss.tsv: the last value may be cut" in data.run.note
+    series.write_text("step\tloss\n0\t0.5\n2")
+    assert trackers.load(f"dvclive:{tmp_path}/dvclive").run.note == ""

@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from trackers.formats import text_file
 from trackers.formats.csv_table import rows as table_rows
 from trackers.formats.yaml_text import load_yaml
 from trackers.readers import helpers
-from trackers.readers.boundary import TolerantReader, bounded
+from trackers.readers.boundary import TolerantReader, add_note, bounded
 from trackers.readers.reader import Reader, SourceRun
 from trackers.readers.row_layout import whole
 from trackers.records import (
@@ -59,6 +59,7 @@ class DvcliveReader(Reader):
     """Reads directories of DVCLive."""
 
     scheme = "dvclive"
+    form = 2
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for itself, or for those of runs below it."""
@@ -81,12 +82,13 @@ class DvcliveReader(Reader):
         last = dict(_each(tolerant, "metrics.json", _last_values(root)))
         names = {hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8]: name for name in last}
         series = set()
+        lost: list[str] = []
         values: dict[tuple[float, int, int | None], dict[str, Number]] = {}
         for folder in SERIES:
             for path in _ending(found[folder], ".tsv"):
                 name = _name(path, root / folder, names)
                 series.add(name)
-                for time, step, value in _each(tolerant, path.name, _points(path, written)):
+                for time, step, value in _each(tolerant, path.name, _points(path, written, lost)):
                     place = 0
                     while name in values.setdefault((time, place, step), {}):  # a step that was logged twice
                         place += 1
@@ -104,6 +106,8 @@ class DvcliveReader(Reader):
         if results:
             yield Summary(time=written, values=results)
         tolerant.add_note()
+        if lost:
+            add_note(run, f"{len(lost):,} rows of series are damaged, the first: {lost[0]}")
 
 
 def _each(tolerant: TolerantReader, name: str, part: Iterator[Any]) -> Iterator[Any]:
@@ -189,21 +193,33 @@ def _name(path: Path, folder: Path, names: Mapping[str, str]) -> str:
     return found if match is None else names.get(match[1], found)
 
 
-def _points(path: Path, written: float) -> Iterator[tuple[float, int | None, Number]]:
-    """Time, step and value of each row."""
+def _points(path: Path, written: float, lost: list[str]) -> Iterator[tuple[float, int | None, Number]]:
+    """Time, step and value of each row. lost: where to note rows that can't be read."""
+    last = ""
+
+    def lines(file: Iterable[str]) -> Iterator[str]:
+        nonlocal last
+        for line in file:
+            last = line
+            yield line
+
     with text_file.open_text(path) as file:
-        rows = table_rows(file, "\t")
+        rows = table_rows(lines(file), "\t")
         head = next(rows, [])
         step_at = head.index("step") if "step" in head[:-1] else None
         time_at = head.index("timestamp") if "timestamp" in head[:-1] else None
-        for row in rows:
-            if len(row) != len(head):  # the last one is being written
-                continue
-            value = _number(row[-1])
-            stamp = None if time_at is None else _number(row[time_at])
-            step = None if step_at is None else whole(_number(row[step_at]))
-            if value is not None:
-                yield written if stamp is None else float(stamp) / 1000, step, value
+        for number, row in enumerate(rows, 2):
+            ended = last.endswith(("\n", "\r"))
+            value, stamp, step = None, None, None
+            if len(row) == len(head):
+                value = _number(row[-1])
+                stamp = None if time_at is None else _number(row[time_at])
+                step = None if step_at is None else whole(_number(row[step_at]))
+            if value is None or (time_at is not None and stamp is None) or (step_at is not None and step is None):
+                lost += [f"{path.name}: row {number} is left out"] * bool(row and (ended or len(row) == len(head)))
+                continue  # one of fewer cells, without an end, is being written
+            lost += [] if ended else [f"{path.name}: the last value may be cut, its row has no end"]
+            yield written if stamp is None else float(stamp) / 1000, step, value
 
 
 def _number(cell: str) -> Number | None:
