@@ -397,6 +397,7 @@ SENTENCES = {
     "With `TRACKER_SHARE": "test_files_of_a_run_are_for_whom_it_is_shared_with",
     "Whoever continues": "test_who_continues_a_run_leaves_its_permissions test_runs_of_another_account_are_private",
     "In `run.json` and": "test_run_records_what_ran test_secrets_reach_no_file_and_no_terminal",
+    "Who can write to a project's folder": "test_run_in_sticky_folders_is_replaced_by_nobody_else",
     "In `relay.log` and": "test_secrets_reach_no_file_and_no_terminal",
 }
 """The tests of each sentence outside of the tables, by a sentence's beginning."""

@@ -223,3 +223,17 @@ def test_run_that_another_account_swaps_for_a_link_leads_nowhere(level: str, pla
     aside.rename(place / at)
     code, _ = ours()
     assert code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sticky", [False, True])
+def test_run_in_sticky_folders_is_replaced_by_nobody_else(sticky: bool, place: Path) -> None:
+    """Who can write to a project's folder moves another account's run aside, unless its sticky bit is set."""
+    run = write_run("r", ROWS)
+    for folder in (run.parent, run.parent.parent):
+        folder.chmod(0o1777 if sticky else 0o777)
+    for path in (run, run.parent):
+        done = accounts.run(["mv", str(path), f"{path}.moved"], place, place)
+        assert (done.returncode != 0, path.is_dir()) == (sticky, sticky), done.stderr
+        if not sticky:
+            Path(f"{path}.moved").rename(path)
