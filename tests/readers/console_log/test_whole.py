@@ -306,6 +306,17 @@ def test_bar_of_a_notebook_is_read_over_its_two_lines() -> None:
     assert counted(read(damaged)[1]) == 1
 
 
+def test_evaluations_of_prime_rl_without_a_step_are_read_or_counted() -> None:
+    """They are of the last row's; a mean with its spread is counted, and the others are read."""
+    text = "\n".join(log_of("prime", 3, 5)) + "\n10:00:09 SUCCESS Evaluated math in 45.50s (Avg@8=0.25, Pass@1: 0.5"
+    records, note = read(text + ", Truncated: 3.5%)\n")
+    found = {name.removeprefix("eval/math/"): value for name, value in rows(records)[3].items() if "math" in name}
+    assert (found, note) == ({"time": 45.5, "Avg@8": 0.25, "Pass@1": 0.5, "Truncated_percent": 3.5}, "")
+    records, note = read(text + ", Completion Length: 91.50 (±2.50, ∈[8.00, 164.00]), Truncated: 3.5%)\n")
+    assert (rows(records)[3]["eval/math/Truncated_percent"], counted(note)) == (3.5, 1)
+    assert counted(read(text + "\n")[1]) == 1
+
+
 def test_row_that_such_a_row_was_before_is_whole() -> None:
     """Also where one between them said more behind its last field, as one with an evaluation does."""
     line = "step:{} - actor/entropy:0.5 - timing_s/step:90.5{}\n"

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from trackers.readers.console_log.forms.fields import SECONDS, WORDS
+import re
+
+from trackers.readers.console_log.forms.fields import SECONDS, WORDS, FieldLayout
 from trackers.readers.console_log.forms.program import END, EVAL, PROGRESS, RESUME, Form, Program
 
 _PEAK = ("gpu/max_reserved_memory_gib", "gpu/memory_total_gib", "gpu/max_reserved_memory_percent")
+_EVALUATED = FieldLayout(
+    pattern=re.compile(rb"([A-Z][\w@ -]{0,60})(?:=|: )([^,()\n]{1,40}(?:\([^()\n]{1,100}\))?)(?:, |$)"), closes=b")"
+)
+"""``Avg@8=0.25, Pass@1: 0.25, …)``."""
 PROGRAM = Program(
     "prime-rl",
     "src/prime_rl/trainer/rl/train.py",
@@ -20,6 +26,8 @@ PROGRAM = Program(
         Form("Evaluated ", r"Evaluated (?P<set>\S{1,200}) \(Step (?P<step>INT)\) \| (?:Policy v(?P<policy>INT) \| )?"
              r" *(?P<time>\d[\d.]{0,12}(?:ms|s|m|h|d)(?: \d{1,3}[smh])?) \|", EVAL, WORDS, named="eval/{part}/{}",
              fixed=True, looks=r"Evaluated \S{1,200} \(Step"),
+        Form("Evaluated ", r"Evaluated (?P<set>\S{1,200}) in (?P<time>\d[\d.]{0,12}s) \(", EVAL, _EVALUATED,
+             named="eval/{part}/{}", looks=r"Evaluated \S{1,200} in \d[\d.]{0,12}s"),  # 2025: at the last row's step
         Form("╰─", r"╰─ (?P<set>\S{1,200})\s{0,200}\|", EVAL, WORDS, named="train/{part}/{}", fixed=True, first=False),
         Form("Micro Step ", r"Micro Step INT/", PROGRESS),
         Form("Resuming training from checkpoint step", r"Resuming training from checkpoint step (?P<step>INT)", RESUME),
