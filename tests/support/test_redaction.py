@@ -625,6 +625,15 @@ def test_what_only_looks_like_a_rare_shape_is_kept(text: str) -> None:
     assert [mask_lines.line(line) for line in text.split("\n")] == text.split("\n")
 
 
+@pytest.mark.parametrize("sign", ["=", " = ", ": ", " : "])
+@pytest.mark.parametrize("first", ["password: {}", "password={}", "the API key is {}"])
+@pytest.mark.parametrize("comma", [",", ", ", ";"])
+def test_secret_behind_another_one_is_masked(first: str, comma: str, sign: str) -> None:
+    """What follows a comma is the next one's name, not part of the first: tags are written so."""
+    masked = mask_source(f"{first.format('Winter.orbit7340')}{comma}password{sign}Summer.orbit7341 x")
+    assert "orbit" not in masked
+
+
 def test_lines_that_masking_left_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second pass over a text, for what masks uncover, costs little: its lines are settled by then."""
     looked: list[str] = []

@@ -68,6 +68,8 @@ _MOST_NAMES = 4
 """Names of secrets that a value goes over at most."""
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,80}-----|Private-MAC:[^\n]{0,200}")
 _END_OF_LINE = re.compile("\n")
+_NAMED_NEXT = re.compile(r"[,;]([A-Za-z_][\w.\-]{0,80})([=:]?)$")
+_GIVEN_NEXT = re.compile("[ \t]{0,8}[=:]")
 _OF_KEY = re.compile(
     r"\s*(?:(?=.{0,200}[a-z])(?=.{0,200}[A-Z])[A-Za-z0-9+/]{20,}={0,2}|[A-Za-z0-9+/]{1,19}={1,2}"
     r"|(?:Proc-Type|DEK-Info): .{1,100})?\s*"
@@ -89,6 +91,10 @@ def _replace(decides: Callable[[re.Match[str]], bool], match: re.Match[str]) -> 
     if not decides(match):
         return match[0]
     begin, end = (place - match.start() for place in match.span("value"))
+    named = _NAMED_NEXT.search(match["value"])  # value,name = value
+    given = named and (named[2] or _GIVEN_NEXT.match(match.string, match.end("value")))
+    if named and given and meaning(named[1]) >= Secrecy.SECRET:
+        end -= len(named[0])
     return f"{match[0][:begin]}{MASK}{match[0][end:]}"
 
 
