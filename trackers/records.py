@@ -206,7 +206,8 @@ class Summary(Record, tag="summary"):
     (:func:`take_results`). by_word: metrics whose results by word are among the values, as ``define_metric`` makes
     them: ``acc`` of ``acc.min`` and ``acc.max``, or of ``acc`` where one word is asked for. so_far: where training went
     back and definitions ask for results: what the values that count come to, as in :class:`Define`. media: where
-    training went back: those that are results again (:class:`Media`).
+    training went back: those that are results again (:class:`Media`). within: names that are of values in mappings from
+    here on, and the mapping's: ``{"a/q": "a"}`` of ``{"a": {"q": 1}}``, but not of ``{"a/q": 1}``.
     """
 
     values: dict[str, Any]
@@ -216,6 +217,7 @@ class Summary(Record, tag="summary"):
     by_word: list[str] = []
     so_far: dict[str, dict[str, Number]] | None = None
     media: list[Media] = []
+    within: dict[str, str] = {}
 
 
 class Define(Record, tag="define"):

@@ -26,6 +26,7 @@ from trackers.editing import edits
 from trackers.journal.attempts import results_of_killed
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader
+from trackers.readers import run_data
 from trackers.records import Finish, Metrics, Record, Start
 from trackers.testing import Stored
 from trackers.tracker import RunInfo, Status
@@ -482,10 +483,13 @@ def test_result_of_texts_is_never_an_earlier_rows(tmp_path: Path, monkeypatch: p
 
 
 def test_what_is_set_replaces_what_was_logged_under_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts, names below, and what an earlier attempt logged, too: in W&B, which shows last values, and in a script."""
+    """Texts, mappings, and what an earlier attempt logged, too: in W&B, which shows last values, and in a script.
+
+    A name with a slash is another one.
+    """
     monkeypatch.setenv("TRACKER_RELAY", "n")
     begin = functools.partial(trackers.init, "json", project="p", id="r", dir=tmp_path, mode="offline")
-    expected = {"deep": 5, "deeper": 4, "kept": 3, "last": 2, "under": 9, "low/min": 2}
+    expected = {"deep": 5, "deeper": 4, "kept": 3, "last": 2, "under": 9, "low/min": 2, "under/a": "text"}
     with begin() as run:
         run.log({"old": 1, "older": "text", "kept": 3, "low": 7, "under/a": "text"}, step=0)
         run.log({"under": {"b": 1, 'c "\\é/d': {"e": 2}, "kept": 4}}, step=0)
@@ -557,3 +561,70 @@ def offline_rows(info: RunInfo) -> list[dict[str, Any]]:
         for record in stores.wandb_records(path)
         if record.WhichOneof("record_type") == "history"
     ]
+
+
+FIRST_AND_SECOND: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    ({"a": 3}, {"a": {"q": 1}}, {"a/q": 1}), ({"a": {"q": 1}}, {"a": 3}, {"a": 3}),
+    ({"a": {"q": 1, "r": 2}}, {"a": {"q": {"z": 5}}}, {"a/q/z": 5, "a/r": 2}),
+    ({"a/q": 1}, {"a": 3}, {"a/q": 1, "a": 3}), ({"a": "text"}, {"a": {"q": 1}}, {"a/q": 1}),
+    ({"a": 3}, {"a/q": 1}, {"a/q": 1, "a": 3}),
+]  # fmt: skip
+"""Values of one name, or with a slash in it, and what is there after both: a mapping that is logged is added."""
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("ways", ["log log", "log set", "set log", "set set"])
+@pytest.mark.parametrize(("first", "second", "left"), FIRST_AND_SECOND)
+def test_mapping_and_value_of_a_name_take_each_others_place(
+    first: dict[str, Any], second: dict[str, Any], left: dict[str, Any], ways: str, resumed: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """In what the script reads, in W&B's summary and in the results of every other store; in another attempt, too."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    begin = functools.partial(trackers.init, "json", project="p", id="r", dir=tmp_path, mode="offline", resume="allow")
+    if ways.endswith("set") and "a/r" in left:
+        left = {"a/q/z": 5}
+    run: Any = begin()
+    run.log({"b": 0}, step=0)
+    for step, (way, values) in enumerate(zip(ways.split(), (first, second), strict=True), 1):
+        if resumed and step == 2:
+            run.finish()
+            run = begin()
+        if way == "log":
+            run.log(values, step=step)
+        else:
+            run.summary.update(values)
+    assert {name: run.summary[name] for name in run.summary if name != "b"} == left
+    run.finish()
+    known = {name for name in left if not ways.endswith("log") or name not in _leaves(second)}
+    known = {name for name in known if not ways.startswith("log") or name not in _leaves(first)}
+    results = run_data.load(str(run.path)).summary
+    assert {name: value for name, value in results.items() if name in known or name not in left} == {
+        name: left[name] for name in known
+    }
+    info = run_info(tmp_path / "run", options={"WANDB_MODE": "offline"})
+    Driver(registry.load("wandb"), info).deliver(stream(written(RunDirectory(Path(run.path)))))
+    summary = stores.read_wandb_file(info).summary or {}
+    assert {name: value for name, value in summary.items() if name.startswith("a")} == left
+
+
+def _leaves(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Values by their names, those in mappings joined with slashes."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= _leaves(value, f"{prefix}{name}/") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
+
+
+def test_medium_logged_where_a_result_was_set_is_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the rows after it arrive: W&B's client has paths of a class of its own, which no state can hold."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    with trackers.init("json", project="p", id="r", dir=tmp_path, mode="offline") as run:
+        run.summary.update({"m": 1, "n": 1})
+        run.log({"m": trackers.Html("<b>"), "n": trackers.Html("<i>")}, step=0)
+        run.log({"z": 1}, step=1)
+        run.summary["n"] = 2
+    info = run_info(Path(run.path), options={"WANDB_MODE": "offline"})
+    Driver(registry.load("wandb"), info).deliver(stream(written(RunDirectory(Path(run.path)))))
+    summary = stores.read_wandb_file(info).summary or {}
+    assert (summary["m"]["_type"], summary["n"], summary["z"]) == ("html-file", 2, 1)

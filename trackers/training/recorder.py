@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import math
 import mmap
 import os
@@ -16,15 +15,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trackers import errors, records
-from trackers.formats.json_values import MAX_DEPTH
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.messages import show_once
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import last_status
 from trackers.journal.stream import RETRY_S, StreamWriter, why_refused
 from trackers.metrics.axes import Axes, Positions
-from trackers.metrics.definitions import Definitions
-from trackers.metrics.summary import SUMMARIES, SummaryFold, words_of
+from trackers.metrics.definitions import Definition, Definitions
+from trackers.metrics.mappings import Mappings
+from trackers.metrics.summary import SummaryFold, words_of
 from trackers.ranks.contribution import LocalTransport, ReductionRow, Transport, nothing_else
 from trackers.records import (
     MAX_STEP,
@@ -50,6 +49,7 @@ from trackers.tracker import RunInfo
 from trackers.values.coerce import PLAIN_NUMBERS, Split, Unrecordable, read_at_once, whole_step
 from trackers.values.device_copy import HeldRecord, PendingRecord, Queue, Transfer, transfer
 from trackers.values.wandb_values import converted
+from trackers.values.words import by_word
 
 POLL_S = 1.0
 """Interval of checks of disk and relay in a logging process, in seconds; it also prints the relay's messages."""
@@ -119,8 +119,8 @@ class Recorder:
         self.results: dict[str, Any] = {}
         self._replaceable: dict[str, Any] = {}  # results that were set, by plain name
         self._earlier_results: dict[str, Any] | None = None
-        self._logged_below = functools.cache(lambda prefix: AttemptHistory(self.run).names_from(prefix))
         self._shown: set[str] = set()  # plain names of media that are results
+        self._mappings = Mappings(self.known, self._replaceable, self._shown)
         self.across: Transport = across or LocalTransport()
         self.late: Callable[[], Record | None] | None = None
         self.pollers: list[Callable[[], None]] = []
@@ -230,6 +230,12 @@ class Recorder:
                 self._queue.add(PendingRecord(waiting, build))
             else:
                 self.append(build(waiting))
+            within, gone = self._mappings.take((*waiting, *texts, *split.media), split.within)
+            if within or gone:
+                record = Summary(time=now, step=step, values={}, removed=sorted(gone), within=within)
+                if gone:
+                    self._give(record)
+                self._take(records.encode(record), record)
             if results:
                 self.summarize(results, split.lists)
             last = self.step
@@ -237,7 +243,7 @@ class Recorder:
             if results and not (waiting or lines):  # no row: what is logged last of all belongs to the last one
                 self.step = last
         if len(self.known) < KNOWN_NAMES:
-            self.known.update(numbers)
+            self.known.update({*numbers, *texts} - self._mappings.names)
             self._across_names.update(split.reductions)
         if now > self.poll_at or not self.fast:
             self.poll(now)
@@ -496,18 +502,23 @@ class Recorder:
         now, step = self.now(), max(self.step, 0)
         self._note_setter()
         split = Split(transfer, converted if self.holds_steps else None)
-        given, by_word = self._by_word(values)
+        given, by_word, within = self._by_word(values)
         split.add(given)
+        split.within.update(within)
         for problem in split.problems + [f"{name}: log a value of all ranks" for name in split.reductions]:
             self.problem(f"summary: {problem}")
 
         def build(arrived: dict[str, Number]) -> bytes:
             results = {**arrived, **mask(split.texts)}
             removed = self._superseded(values, results, split.media)
-            if not results and not removed:
+            new, gone = self._mappings.take((*results, *split.media), split.within)
+            removed = list(dict.fromkeys((*removed, *sorted(gone))))
+            if not results and not removed and not new:
                 return b""
             named = [name for name in split.texts if name in split.lists or name in lists]
-            record = Summary(time=now, step=step, values=results, lists=named, removed=removed, by_word=by_word)
+            record = Summary(
+                time=now, step=step, values=results, lists=named, removed=removed, by_word=by_word, within=new
+            )
             self._give(record)
             return records.encode(record)
 
@@ -524,36 +535,19 @@ class Recorder:
                     self.fold.shown(name)
                 self.append(media)
 
-    def _by_word(self, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
-        """Results set by word (``{"acc": {"min": 1}}`` of a metric that asks for some) by name, and such metrics."""
+    def _by_word(self, values: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str], dict[str, str]]:
+        """:func:`trackers.values.words.by_word` with the run's definitions."""
         if not any(isinstance(value, Mapping) for value in values.values()):
-            return values, []
+            return values, [], {}
         definitions, resumed = self._all_definitions(), len(self.info.attempts) > 1
-        if not definitions.ask_for_results():
-            return values, []
-        metrics: list[str] = []
-        named: dict[str, Any] = {}
 
-        def add(values: Mapping[str, Any], prefix: str, depth: int = 0) -> None:
+        def definition_of(name: str) -> Definition | None:
             nonlocal definitions
-            for key, value in values.items():
-                name = f"{prefix}{key}" if prefix else key
-                if not isinstance(value, Mapping) or depth >= MAX_DEPTH or not {*map(type, (key, *value))} <= {str}:
-                    named[name] = value  # what is odd in it is named where it is split
-                    continue
-                if resumed and definitions.takes_glob(name):  # which one, its first value said
-                    definitions = AttemptHistory(self.run).fold({}).definitions
-                definition = definitions.known(name)
-                words = definition.summary if definition is not None else ()
-                results = {word: result for word, result in value.items() if words and word in SUMMARIES}
-                if results:
-                    metrics.append(name)
-                for word, result in results.items():
-                    named[name if words == (word,) == tuple(value) else f"{name}.{word}"] = result
-                add({key: other for key, other in value.items() if key not in results}, f"{name}/", depth + 1)
+            if resumed and definitions.takes_glob(name):  # which one, its first value said
+                definitions = AttemptHistory(self.run).fold({}).definitions
+            return definitions.known(name)
 
-        add(values, "")
-        return named, metrics
+        return by_word(values, definition_of) if definitions.ask_for_results() else (values, [], {})
 
     def _all_definitions(self) -> Definitions:
         """Those of earlier attempts among them."""
@@ -576,22 +570,17 @@ class Recorder:
         if not given:
             return []
         # Of what was logged, in an earlier attempt or as text, too, W&B has the last value there.
-        below = tuple(f"{plain_name(key)}/" for key in given)
-        resumed = len(self.info.attempts) > 1
+        recorded = self._recorded()
+        inside, resumed = self._mappings.inside(map(plain_name, given)), len(self.info.attempts) > 1
         metrics = [key for key in given if plain_name(key) not in kept]
         metrics = [key for key in metrics if key in self.known or resumed or _is_nothing(values[key])]
-        logged = self.known.union(*map(self._logged_below, below)) if resumed else self.known
-        metrics += [name for name in logged if name.startswith(below) and name not in kept]
-        names = (self._recorded() - kept) | (self._shown - kept - shown)
+        metrics += sorted(inside - kept - (shown & self._shown))
+        names = (recorded - kept) | (self._shown - kept - shown)
         if not names:
             return metrics
-        definitions = self._all_definitions()
-        return metrics + [
-            name
-            for name in sorted(names - {*metrics})
-            for key in dict.fromkeys(map(plain_name, given))
-            if name == key or name.startswith(f"{key}/") or (name in words_of(key) and definitions.known(key))
-        ]
+        definitions, keys = self._all_definitions(), {*map(plain_name, given)}
+        keys |= {word for key in keys if definitions.known(key) for word in words_of(key)}
+        return metrics + sorted((names & keys) - {*metrics})
 
     def _recorded(self) -> set[str]:
         """Plain names of all recorded results; those of earlier attempts' and other processes' media are noted."""
@@ -601,6 +590,7 @@ class Recorder:
                 self._others_set = False
                 for record in AttemptHistory(self.run).results_set():
                     if isinstance(record, Summary):
+                        self._mappings.go_on([record.within])
                         records.take_results(self._earlier_results, record)
                     self._note_shown(record)
         return {*self._earlier_results, *map(plain_name, self.results)}
@@ -626,11 +616,13 @@ class Recorder:
             if self._is_over("summary"):
                 return
             record = Summary(time=self.now(), step=max(self.step, 0), values={}, removed=list(dict.fromkeys(removed)))
+            self._mappings.forget(record.removed)
             self._give(record)
             self.write(record)
 
     def go_on_with_axes(self) -> None:
-        """Take the step metrics that earlier attempts, or a fork's parent, defined."""
+        """Take the step metrics that earlier attempts, or a fork's parent, defined, and their values in mappings."""
+        self._mappings.go_on(summary.within for summary in AttemptHistory(self.run).summaries())
         for define in AttemptHistory(self.run).defines():
             self.axes.define(define)
         self.fast = self.fast and not self.axes

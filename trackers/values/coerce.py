@@ -46,10 +46,11 @@ class Split:
         numbers: name to number. texts: name to text. media: name to whatever ``media`` understands.
         lists: names of the texts that are lists as JSON.
         reductions: name to what this rank adds to a value of all ranks.
+        within: names of values in mappings, and the mapping's name.
         problems: one line for each value or name that couldn't be recorded.
     """
 
-    __slots__ = ("_move", "_otherwise", "lists", "media", "numbers", "problems", "reductions", "texts")
+    __slots__ = ("_move", "_otherwise", "lists", "media", "numbers", "problems", "reductions", "texts", "within")
 
     def __init__(
         self, move: Callable[[Any], Any] = lambda value: None, otherwise: Callable[[Any], Any] | None = None
@@ -61,6 +62,7 @@ class Split:
         self.lists: set[str] = set()
         self.media: dict[str, Any] = {}
         self.reductions: dict[str, Reduction] = {}
+        self.within: dict[str, str] = {}
         self.problems: list[str] = []
 
     def add(self, values: Mapping[Any, Any], prefix: str = "", depth: int = 0) -> None:
@@ -85,6 +87,8 @@ class Split:
             try:
                 plain_key = not prefix and type(key) is str and key.isascii() and len(key) <= MAX_NAME
                 name = key if plain_key else flat_name(key, self.problems, prefix)
+                if prefix:
+                    self.within[name] = prefix[:-1]
                 self._add_one(name, value, depth)
             except Unrecordable as error:
                 self.problems.append(f"{name[:200]}: {error}"[:300])
