@@ -10,7 +10,7 @@ from tests.helpers import T0, begun_run
 from trackers.journal.attempts import AttemptHistory, results_of_killed
 from trackers.journal.run_directory import StreamName
 from trackers.journal.stream import StreamWriter
-from trackers.records import Define, Metrics, Record, Start, Summary, encode
+from trackers.records import Define, Media, Metrics, Record, Start, Summary, encode
 
 
 def loss(second: float, value: float) -> Metrics:
@@ -66,3 +66,13 @@ def test_result_that_another_one_of_its_metric_replaced_is_named(tmp_path: Path)
     writer.close()
     results, replaced = AttemptHistory(run).results()
     assert (results, sorted(replaced)) == ({"final/loss": 3.0}, ["loss.max", "loss.min"])
+
+
+def test_last_step_may_have_media_alone(tmp_path: Path) -> None:
+    """A picture is of its step as a number is; one that was set as a result is of none."""
+    run, writer = begun_run(tmp_path / "r")
+    picture = Media(time=T0 + 2, step=5, name="picture", type="image", items=[])
+    best = Media(time=T0 + 3, step=9, name="best", type="image", items=[], result=True)
+    writer.write(b"".join(map(encode, [loss(1, 2.0), picture, best])))
+    writer.close()
+    assert AttemptHistory(run).last_step() == 5

@@ -10,12 +10,9 @@ old node of a requeued job that still lives) doesn't belong to the run; and a ne
 from __future__ import annotations
 
 import heapq
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from trackers.journal.checksums import ChecksumReader
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
@@ -166,12 +163,6 @@ class AttemptHistory:
         found = self.summaries() + [record for record in media if isinstance(record, Media) and record.result]
         return sorted(found, key=lambda record: record.time)
 
-    def names_from(self, prefix: str) -> set[str]:
-        """The names of values that begin so, whether these count or not. Only bytes are read for it."""
-        begin = msgspec.json.encode(prefix)[:-1]
-        keys = re.compile(re.escape(begin) + rb'(?:[^"\\]|\\.)*"(?=:)')
-        return {msgspec.json.decode(key) for line in self._lines(begin) for key in keys.findall(line[1])}
-
     def _only(self, start: bytes, within: bytes = b"") -> list[Record]:
         return sorted(self._found(start, within), key=lambda record: record.time)
 
@@ -200,7 +191,7 @@ class AttemptHistory:
         return [self._run.stream(name) for name in self._names if name.writer == "rank"]
 
     def last_step(self) -> int | None:
-        """The step of the last metrics or text that count, or the step that the newest attempt went back to."""
+        """The step of the last metrics, text or media that count, or the step that the newest attempt went back to."""
         ranks = sorted((name for name in self._names if name.writer == "rank"), key=lambda n: n.attempt, reverse=True)
         for name in ranks:
             ends = [self._last_of(name)]
@@ -277,7 +268,8 @@ def _decoded(line: bytes) -> Record | None:
 
 def _last_step(records: list[Record]) -> int | None:
     for record in reversed(records):
-        if isinstance(record, (Metrics, Text)) and record.step is not None:
+        is_row = isinstance(record, (Metrics, Text)) or (isinstance(record, Media) and not record.result)
+        if is_row and record.step is not None:
             return record.step
     return None
 
