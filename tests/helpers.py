@@ -233,6 +233,7 @@ class Driver:
             self.tracker.write(taken, Cursor(part[-1].seq))
             if commit:
                 self.state = dict(self._live)
+                msgspec.json.encode(self.state)  # as it is stored
                 self.cursor = part[-1].seq
 
     def close(self, status: Status | None = None) -> None:

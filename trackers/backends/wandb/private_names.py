@@ -7,6 +7,7 @@ Settings that a client doesn't know are left out (:func:`known_settings`).
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import sys
@@ -48,12 +49,14 @@ def set_next_step(run: Any, number: int) -> None:
 
 
 def converted(run: Any, values: dict[str, Any], number: int) -> dict[str, Any]:
-    """Media of the row with this ``_step`` as W&B's JSON; their files are uploaded."""
+    """Media of the row with this ``_step`` as W&B's JSON; their files are uploaded.
+
+    Plain: the client's paths are texts of a class of its own, which the delivery's state can't hold.
+    """
     from wandb.sdk.data_types.utils import history_dict_to_json
 
     set_next_step(run, number)
-    result: dict[str, Any] = history_dict_to_json(run, values, step=number)
-    return result
+    return dict(json.loads(json.dumps(history_dict_to_json(run, values, step=number))))
 
 
 def column_type(*, mixed: bool) -> Any:

@@ -362,7 +362,8 @@ class WandbTracker(WandbPrecheck):
         runtime_s = int(self._clock.total_s)
         self._results.publish({"_runtime": runtime_s}, runtime_s)
         self._results.save()
-        if status.name == "preempted":
+        announced = self._info.path(f"preempting.{self._newest_attempt()}").exists()  # see journal.status
+        if status.name == "preempted" or (announced and not EXIT_CODES[status.name]):
             self._run.mark_preempting()
         if self._session.online:
             self._session.last_step()  # detects at once a server that is down; ending the client takes long to notice
@@ -557,8 +558,7 @@ class WandbTracker(WandbPrecheck):
         except Exception as error:
             client.raise_translated(error)
         self._unconfirmed_media.append((seq - 1, self._sent_step, client.monotonic()))
-        # Plain JSON: the client's paths are texts of a class of its own, which the delivery's state can't hold.
-        return dict(json.loads(json.dumps(values)))
+        return values
 
     def _take_results(self, record: Summary) -> None:
         """Take results. A medium that is one again and that W&B refused stays refused."""
