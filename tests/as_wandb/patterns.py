@@ -462,10 +462,76 @@ def result_of_parts(wandb: Any) -> None:
         run.finish()
 
 
+@pattern
+def names_with_slashes(wandb: Any) -> None:
+    """A name with a slash isn't a mapping's: neither it nor the name before the slash takes the other's place."""
+    run = wandb.init(project="names_with_slashes")
+    run.summary["acc/best"] = 0.9
+    run.summary["acc"] = 0.5
+    run.log({"loss": 1.0, "loss/ce": 0.5})
+    run.summary["loss/kl"] = 3
+    run.log({"loss": 1.5})
+    run.summary["loss"] = 7
+    run.log({"loss/ce": 0.25, "w/x": 5})
+    run.summary["w"] = {"y": 1}
+    run.summary["v/x"] = 1
+    run.summary["v"] = {"y": 1}
+    wanted = {"acc/best": 0.9, "acc": 0.5, "loss": 7, "loss/ce": 0.25, "loss/kl": 3, "w/x": 5, "v/x": 1}
+    assert eventually(lambda: {name: run.summary[name] for name in wanted} == wanted)
+    run.finish()
+
+
+@pattern
+def value_and_mapping(wandb: Any) -> None:
+    """A name's value gives way to a mapping, and that to a value, whichever is logged and whichever set."""
+    for number, (first, second) in enumerate((({"a": 3}, {"a": {"q": 1}}), ({"a": {"q": 1}}, {"a": "text"}))):
+        for ways in ("log log", "log set", "set log", "set set"):
+            run = wandb.init(project="value_and_mapping", name=f"{number} {ways}", reinit=True)
+            run.log({"b": 0})
+            for way, values in zip(ways.split(), (first, second), strict=True):
+                if way == "log":
+                    run.log(values)
+                else:
+                    run.summary.update(values)
+            assert eventually(lambda: run.summary["a"] == second["a"] or dict(run.summary["a"]) == {"q": 1})  # noqa: B023
+            run.finish()
+
+
+@pattern
+def announced_preemption(wandb: Any) -> None:
+    """A script that says that it will be preempted, and gets to its end."""
+    run = wandb.init(project="announced_preemption")
+    run.log({"a": 1})
+    run.mark_preempting()
+    run.log({"a": 2})
+    run.finish()
+
+
 def _of_a_worker(wandb: Any, number: int) -> None:
     run = wandb.init(project="forked_workers", name=f"worker-{number}")
     run.log({"fold": number})
     run.finish()
+
+
+@pattern
+def spawned_worker(wandb: Any) -> None:
+    """A worker that is given the run: once that is used there, it is ``wandb.run``, and ``init`` gives it back."""
+    run = wandb.init(project="spawned_worker")
+    run.log({"a": 1})
+    process = multiprocessing.get_context("spawn").Process(target=_given_a_run, args=(run, type(run).__module__))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    run.log({"a": 2}, step=5)
+    run.finish()
+
+
+def _given_a_run(run: Any, module: str) -> None:
+    with installed("ours" if module.startswith("trackers") else "real") as wandb:
+        run.log({"w": 1}, step=2)
+        assert wandb.run is run
+        wandb.log({"m": 1})
+        assert wandb.init(project="another") is run
 
 
 @pattern

@@ -16,6 +16,7 @@ import pytest
 import trackers
 from tests import forked
 from trackers.as_wandb import names, util
+from trackers.as_wandb.init import init
 from trackers.as_wandb.names import NotProvided, init_arguments, lookup
 from trackers.errors import TrackersError, UsageError
 from trackers.journal.run_directory import RunDirectory
@@ -418,3 +419,17 @@ def test_sizes_for_people_are_those_of_wandb(units: str) -> None:
         assert util.from_human_size(text, chosen) == theirs.from_human_size(text, chosen)
     with pytest.raises(ValueError, match="give a number"):
         util.from_human_size("MB")
+
+
+@pytest.mark.parametrize("given", ["bogus", "create-new", 3, 2.0, ["default"]])
+def test_reinit_that_wandb_refuses_is_refused(given: Any) -> None:
+    """In one line, though no run is open; what W&B's client reads as a truth value is one."""
+    for call in (lambda: init(project="p", reinit=given), lambda: init(project="p", settings={"reinit": given})):
+        with pytest.raises(UsageError, match="known are default, return_previous") as caught:
+            call()
+        assert "\n" not in str(caught.value)
+    run = init(project="p", mode="offline", options={"TRACKER_RELAY": False})
+    assert init(project="p", reinit="no") is run
+    other = init(project="p", reinit=1, mode="offline", options={"TRACKER_RELAY": False})
+    assert (run.finished, other is run) == (True, False)
+    other.finish()

@@ -38,6 +38,7 @@ KNOWN = {
 LEFT_OUT = {
     "disabled": "leaves no run",
     "forked_workers": "a forked process can't deliver inside itself; tests/as_wandb/test_same_as_wandb.py compares it",
+    "spawned_worker": "nor a spawned one",
 }
 
 
@@ -119,6 +120,7 @@ def read(path: Path, client: bool = False) -> tuple[str, Left]:
     client, which rounds the start, starts its clock later, and reads it when its service comes to the row."""
     left = Left([], {}, {}, {}, {}, {}, None)
     project, start, code = "", 0.0, None
+    results: dict[str, Any] = {}
     for record in wandb_records(path):
         kind = record.WhichOneof("record_type")
         if kind == "run":
@@ -141,23 +143,31 @@ def read(path: Path, client: bool = False) -> tuple[str, Left]:
             }
             left.rows.append((row["_step"], values))
         elif kind == "summary":
-            for item in record.summary.remove:
-                left.summary.pop(item.key or "/".join(item.nested_key), None)
-            for name, value in items(record.summary.update).items():
-                put(left.summary, name, value)
+            take(results, record.summary)
+        elif kind == "preempting":
+            left.run["preempting"] = True
         elif kind == "metric":
             define(left.definitions, record.metric)
         elif kind == "exit":
             code = record.exit.exit_code
+    for name, value in results.items():
+        add(left.summary, name, value)
     summary = {name: plain(name, value, path.parent, {}) for name, value in left.summary.items() if not is_own(name)}
     return project, left._replace(summary=summary, exit_code=code)
 
 
-def put(summary: dict[str, Any], name: str, value: Any) -> None:
-    """Set a result: W&B has one value there, a mapping or another, not both."""
-    for other in [known for known in summary if f"{known}/".startswith(f"{name}/") or name.startswith(f"{known}/")]:
-        del summary[other]
-    summary[name] = value
+def take(results: dict[str, Any], record: Any) -> None:
+    """Apply a record of results, a mapping or another value at each name."""
+    for item in (*record.remove, *record.update):
+        *above, last = item.nested_key or [item.key]
+        place = results
+        for key in above:
+            if not isinstance(place.get(key), dict):
+                place[key] = {}
+            place = place[key]
+        place.pop(last, None)
+        if item.value_json:
+            place[last] = json.loads(item.value_json)
 
 
 def change(config: dict[str, Any], record: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import trackers
+from trackers.as_wandb.init import init
 from trackers.training.run import Run
 
 WORKER = """
@@ -74,6 +75,32 @@ def test_other_process_logs_into_the_run(tmp_path: Path) -> None:
     assert {"from_worker": 3} in [line["values"] for line in found if line["kind"] == "summary"]
     assert {"late": True} in [line["values"] for line in found if line["kind"] == "config"]
     assert [line["kind"] for line in found].count("finish") == 1
+
+
+def test_run_in_another_process_is_the_modules(tmp_path: Path) -> None:
+    """A run of W&B's dialect is ``wandb.run`` where it was unpickled, goes on as there, and ``init`` gives it back."""
+    options = {"TRACKER_RELAY": False}
+    run: Any = init(project="p", id="x", trackers="json", options=options)
+    run.log({"a": 1.0}, step=1)
+    (tmp_path / "blob").write_bytes(pickle.dumps(run))
+    script = """
+import pickle, sys
+from pathlib import Path
+import trackers
+trackers.install_as_wandb()
+import wandb
+assert wandb.run is None
+run = pickle.loads(Path(sys.argv[1]).read_bytes())
+assert wandb.run is run and wandb.init(project="other") is run
+assert Path(run.dir).name == "files"
+wandb.log({"b": 1}, step=7)
+wandb.log({"c": 1})
+wandb.log({"d": 1})
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "blob")], check=True)
+    run.finish()
+    found = [(line["step"], line["values"]) for line in lines(tmp_path) if line["kind"] == "metrics"]
+    assert found[1:] == [(7, {"b": 1}), (7, {"c": 1}), (8, {"d": 1})]
 
 
 def test_run_that_has_ended_says_so_once(tmp_path: Path) -> None:

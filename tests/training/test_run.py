@@ -128,6 +128,13 @@ def test_log_without_step_counts_by_itself(run: Run) -> None:
     run.log({"b": 5})
     run.log({"a": 6})
     assert [record.step for record in metrics(run)] == [0, 1, 10, 11, 11, 12]
+    run.log(step=20, commit=True)
+    run.log({"a": 7}, commit=False)
+    run.log(commit=True)
+    run.log({"a": 8})
+    assert [(record.step, record.values) for record in metrics(run) if record.values][6:] == [
+        (21, {"a": 7}), (22, {"a": 8}),
+    ]  # fmt: skip
 
 
 def test_step_that_is_not_committed_is_kept_by_the_next_call(run: Run) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from trackers import configuration
 from trackers.as_wandb import names, util
-from trackers.errors import MissingPackage
+from trackers.errors import MissingPackage, UsageError
 from trackers.formats.json_values import mapping
 from trackers.training import init as start
 from trackers.training.disabled import NullRun
@@ -29,6 +29,9 @@ _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_ID = 128
 DEFAULTS = "config-defaults.yaml"
 """A file of the working directory whose values are the configuration's where nobody gave others."""
+
+REINIT = ("default", "return_previous", "finish_previous", "create_new")
+YES, NO = ("1", "on", "t", "true", "y", "yes"), ("0", "off", "f", "false", "n", "no")
 
 _open: list[tuple[Run | NullRun, int]] = []
 """Runs that ``init`` made, and in which process, the latest last; with ``reinit="create_new"`` there are several."""
@@ -82,7 +85,7 @@ def init(
     """
     before, meant = start.current(), dict(assigned)
     fields = {**_fields(names.set_up), **_fields(settings)}
-    reinit = fields.pop("reinit", None) if reinit is None else reinit
+    reinit = _reinit(fields.pop("reinit", None) if reinit is None else reinit)
     if (open_run := _open_run(reinit)) is not None:
         return open_run
     config = filtered(config, config_include_keys, config_exclude_keys)
@@ -132,10 +135,24 @@ def _prepare(run: Run | NullRun, id: str | None, swept: str | None) -> None:
     run.sweep_id = os.environ.get("WANDB_SWEEP_ID") or None
 
 
+def _reinit(given: Any) -> bool | str | None:
+    """What ``reinit`` says, in W&B's words, or as a truth value, which W&B's client reads from texts and 0 and 1, too.
+
+    Raises:
+        UsageError: anything else.
+    """
+    word = str(given).lower()
+    if given is None or given in REINIT:
+        return given  # type: ignore[no-any-return]
+    if not isinstance(given, (bool, int, str)) or word not in (*YES, *NO):
+        raise UsageError(f"init: reinit={given!r:.60}: known are {', '.join(REINIT)}, True and False")
+    return word in YES
+
+
 def _open_run(reinit: Any) -> Run | NullRun | None:
     """The open run that is to be given back; where another one is to begin, those open are finished, and None."""
     _open[:] = [(run, pid) for run, pid in _open if pid == os.getpid() and not run.finished]
-    latest = _open[-1][0] if _open else start.current_here()
+    latest = _open[-1][0] if _open else start.current_here() or names.attached_run()
     if latest is not None and not latest.disabled and not _begins_anew(reinit):
         return latest
     if reinit != "create_new":

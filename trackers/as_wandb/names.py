@@ -209,7 +209,14 @@ class NoRun:
 def _current() -> Any:
     # A run exists only where this module was loaded to make it.
     start = sys.modules.get("trackers.training.init")
-    return None if start is None else start.current()
+    run = None if start is None else start.current()
+    return attached_run() if run is None else run
+
+
+def attached_run() -> Any:
+    """The run of another process that was unpickled here; None: there is none, or it has ended."""
+    attached = sys.modules.get("trackers.training.attached")
+    return next((run for run in reversed(attached.latest) if not run.finished), None) if attached else None
 
 
 def _method(name: str) -> Callable[..., Any]:

@@ -27,7 +27,7 @@ from trackers.training.recorder import Recorder
 
 class RunAddress(msgspec.Struct, frozen=True):
     """Where another process finds a run. stream: its file. pid, pid_start, host, boot_id, pid_namespace: of the
-    process that made it. following: the next step."""
+    process that made it. following: the next step. holds_steps: of its recorder."""
 
     directory: str
     stream: str
@@ -41,6 +41,11 @@ class RunAddress(msgspec.Struct, frozen=True):
     boot_id: str
     pid_namespace: str
     config: dict[str, Any]
+    holds_steps: bool = False
+
+
+latest: list[Any] = []
+"""Runs of other processes that this one logs into, the latest last: W&B's names on the module are such a run's."""
 
 
 class AttachedRecorder(Recorder):
@@ -56,6 +61,7 @@ class AttachedRecorder(Recorder):
         super().__init__(info, run, writer, relay, clock=clock.now, first_step=address.following, inside=None)
         self.pid = address.pid
         self.fast = False
+        self.holds_steps = address.holds_steps
 
     def adopt(self, wait_s: float = 0.0) -> bool:
         """False: the run is ended by the process that made it."""

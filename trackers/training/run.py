@@ -28,7 +28,7 @@ from trackers.support.interruption import pass_on
 from trackers.support.redaction import mask_source
 from trackers.support.terminal import one_line
 from trackers.tracker import RunInfo
-from trackers.training.attached import RunAddress, recorder_of
+from trackers.training.attached import RunAddress, latest, recorder_of
 from trackers.training.config import RunConfig, RunSummary
 from trackers.training.console_capture import ConsoleCapture
 from trackers.training.disabled import NullRun
@@ -307,7 +307,9 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         once. What a signal's handler raises meanwhile goes on to the caller; the record is there once then, or not.
         """
         recorder = self._recorder
-        logged: Any = values if data is None else data
+        logged: Any = data
+        if data is None:
+            logged = {} if values is None and (step, commit) != (None, None) else values
         if step is None:
             step = recorder.following
             keep = commit is False
@@ -764,6 +766,7 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
             directory=info.directory, stream=str(recorder.writer.path), id=info.id, name=info.name,
             project=info.project, following=recorder.following, pid=recorder.pid, pid_start=info.pid_start,
             host=info.host, boot_id=info.boot_id, pid_namespace=info.pid_namespace, config=self.config.as_dict(),
+            holds_steps=recorder.holds_steps,
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -974,7 +977,9 @@ def attach(address: RunAddress) -> Run | NullRun:
             return known
     recorder = recorder_of(address)
     if recorder is not None:
-        return Run(recorder)
+        latest.append(run := Run(recorder))
+        run._gives_files_dir = address.holds_steps
+        return run
     return NullRun(
         run_id=address.id, name=address.name, project=address.project, config=address.config, mode="online",
         directory=address.directory,
