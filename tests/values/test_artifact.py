@@ -397,3 +397,15 @@ def test_aliases_and_tags_of_a_new_artifact_are_recorded(store: RunMedia) -> Non
     artifact.aliases, artifact.tags = ["best"], ["x"]
     record = log(artifact, store, aliases=["last"])
     assert (record.aliases, record.metadata["tags"]) == (["last", "best"], ["x"])
+
+
+def test_pixels_that_were_added_leave_the_picture_alone(store: RunMedia) -> None:
+    """What only the picture was made of isn't kept, of a table's cells and masks neither."""
+    picture = Image(np.zeros((2, 2, 3), np.uint8), masks={"m": {"mask_data": np.ones((2, 2), np.uint8)}})
+    artifact = Artifact("a", "dataset")
+    artifact.add(picture, "picture")
+    artifact.add(Table(["i"], [[Image(np.ones((3, 3), np.uint8))]]), "table")
+    record = log(artifact, store)
+    files = {str(path.relative_to(store.directory)) for path in store.directory.rglob("*") if path.is_file()}
+    assert files == {file.file for file in record.files}
+    assert len([file for file in files if file.endswith("png")]) == 3

@@ -6,7 +6,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -44,9 +46,16 @@ def files(name: str, value: MediaValue, store: MediaStore) -> list[ArtifactFile]
         ValueError, OSError: as :meth:`trackers.media.base.MediaValue.items`.
     """
     made: dict[str, ArtifactFile] = {}
+    with tempfile.TemporaryDirectory(prefix="trackers-artifact-") as folder:  # pixels, of which a picture is kept
+        _add_files(made, name, value, store, type(store)(Path(folder), store.max_bytes))
+    return list(made.values())
 
+
+def _add_files(
+    made: dict[str, ArtifactFile], name: str, value: MediaValue, kept: MediaStore, store: MediaStore
+) -> None:
     def keep(path: str, content: bytes) -> str:
-        file = store.put(content, path.rpartition(".")[2])
+        file = kept.put(content, path.rpartition(".")[2])
         made[path] = ArtifactFile(path=path, file=file, size=len(content))
         return path
 
@@ -61,7 +70,6 @@ def files(name: str, value: MediaValue, store: MediaStore) -> list[ArtifactFile]
         (item,) = value.items(store)
         described = _described(value.type, item, store, keep)
     keep(path_of(name, value.type), json.dumps(described, sort_keys=True).encode())
-    return list(made.values())
 
 
 def _column_type(cells: Iterable[Any]) -> str:
