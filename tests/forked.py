@@ -75,8 +75,9 @@ LIGHT = (*PACKAGE, "numpy", "pandas", "pyarrow.parquet", "duckdb", "hypothesis",
 """What the workers of a test run import that leaves out what is heavy."""
 MLFLOW_SERVER = ("fastapi", "uvicorn.protocols.http.auto", *VENDORS["mlflow"], "mlflow.server.handlers")
 """What an MLflow server imports."""
-_FRESH = ("trackio",)
-"""Packages that read the environment as they are imported: forks import them again, but not what they need."""
+_FRESH = ("trackio", "stable_baselines3", "torch.utils.tensorboard", "tensorboard.summary.writer")
+"""Packages that forks import again, but not what they need: trackio reads the environment as it is imported, and what
+``sync_tensorboard`` wraps must be seen to be imported, or be what those have that use it."""
 _ASIDE = ("anyio", "matplotlib", "mlflow", "pandas", "polars", "tensorboard", "torch", "tqdm", "wandb")
 """Packages that a fork hasn't imported before it imports them: ours look for some of them."""
 _ANEW = (
@@ -487,7 +488,7 @@ def _serve(stages: Sequence[Sequence[str]]) -> None:
             _kept.update(set(map(int, os.listdir("/proc/self/fd"))) - own)
         for number in low:
             os.close(number)
-        for name in [name for name in sys.modules if name.partition(".")[0] in _FRESH]:
+        for name in [name for name in sys.modules if f"{name}.".startswith(tuple(f"{one}." for one in _FRESH))]:
             del sys.modules[name]
         _prepare_mlflow()
         _prepare_wandb()
