@@ -826,6 +826,14 @@ def test_strangers_config_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / ".config").read_bytes() == before
 
 
+def test_strangers_long_name_is_shortened(tmp_path: Path) -> None:
+    """One line, whatever a file that merely lies there sets."""
+    write(tmp_path, f"CONFIG_{'W1' * 1500}=y\n")
+    with pytest.raises(ConfigError, match="belongs to another Kconfig tree") as caught:
+        Workspace({}, tmp_path).olddefconfig()
+    assert len(str(caught.value)) < 300
+
+
 @pytest.mark.parametrize("name", list(files.list_defconfigs(ROOT)))
 def test_defconfig_round_trip(tmp_path: Path, name: str) -> None:
     """defconfig, savedefconfig, defconfig again and olddefconfig all mean the same."""

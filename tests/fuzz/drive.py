@@ -137,7 +137,7 @@ def _one(read: Any, work: Path, about: str, result: Result) -> None:
         if "\n" in text and "name one" not in text:
             result.add(f"message of several lines: {text.splitlines()[0][:80]}", about)
         if len(text) > LINE:
-            result.add(f"message of {len(text)} characters", about)
+            result.add(f"message of {len(text)} characters", f"{about}\n{text[:1000]}")
     except TooLong:
         result.add(f"slow: {_last_place(traceback.format_exc())}", about)
     except Exception as error:

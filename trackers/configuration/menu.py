@@ -19,7 +19,7 @@ from trackers.configuration.kconfig import Tree
 from trackers.configuration.options import VARIABLES, Options, environment_assignments
 from trackers.configuration.search_path import KCONFIG, find_root
 from trackers.configuration.trusted import HOW
-from trackers.errors import ConfigError, UsageError
+from trackers.errors import ConfigError, UsageError, examples
 from trackers.support import atomic_write, confined
 
 _SECRET = re.compile(r"([?&](?:write_token|access_token|token|api_key|password)=)[^&#]+|(?<=://)([^/@:]*):[^/@]+@")
@@ -290,8 +290,8 @@ class Workspace:
     def _check_ours(self, contents: files.Contents) -> None:
         if contents.strangers:
             raise ConfigError(
-                f"{self.label} belongs to another Kconfig tree (it sets CONFIG_{contents.strangers[0]}) and is left "
-                "as it is: work in another directory, or name that tree in TRACKER_KCONFIG"
+                f"{self.label} belongs to another Kconfig tree (it sets CONFIG_{examples(contents.strangers[:1])}) and "
+                "is left as it is: work in another directory, or name that tree in TRACKER_KCONFIG"
             )
 
 
