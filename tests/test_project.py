@@ -73,6 +73,22 @@ def lacking(source: str, root: Path = ROOT) -> list[str]:
     return found
 
 
+def test_moments_are_written_in_one_way() -> None:
+    """In commands, reports and pages a moment is 2026-11-28 08:45:22, of one day 08:45:22; others are in names."""
+    written = re.compile(r"""strftime\(["'](.*?)["']""")
+    found = {
+        (path.name, spelled)
+        for folder in ("cli", "analysis", "ui", "alerts", "training", "relay")
+        for path in (ROOT / "trackers" / folder).rglob("*.py")
+        for spelled in written.findall(path.read_text("utf-8"))
+    }
+    usual = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S ", "%Y-%m-%d %H:%M:%S UTC", "%H:%M:%S")
+    assert {one for one in found if one[1] not in usual} == {("primus.py", "%Y%m%d_%H%M%S"), ("setup.py", "%Y-%m-%d")}
+    pages = [*ROOT.glob("trackers/ui/page/*.js"), *ROOT.glob("trackers/plotting/*.js")]
+    local = re.compile(r"toLocale(?:Time|Date)String|Date\([^)]*\)\.to")
+    assert [path.name for path in pages if local.search(path.read_text("utf-8"))] == []
+
+
 def test_checks_that_run_by_hand_name_what_is_there() -> None:
     """A test that only ``make lake-check``, ``test-clients`` or the like collects imports what others have moved."""
     files = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("plugins/*/tests/*.py"), *ROOT.glob("benchmarks/*.py")]

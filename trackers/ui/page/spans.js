@@ -1,6 +1,6 @@
 // Spans of a run: one trace at a time, each span as long as it took.
 import { ask, latest } from "./asking.js";
-import { element } from "./chart.js";
+import { date, element } from "./chart.js";
 import { whole } from "./items.js";
 import { cell, choice, fill } from "./parts.js";
 
@@ -39,7 +39,7 @@ export function spansOf(parent, run) {
           .reverse()
           .map((one) => [
             one.id,
-            `${one.failed ? "✗ " : ""}${one.name}, ${took(one.seconds)}, ${new Date(one.time * 1000).toLocaleTimeString()}`,
+            `${one.failed ? "✗ " : ""}${one.name}, ${took(one.seconds)}, ${date(one.time)}`,
           ]),
       ],
       trace,
