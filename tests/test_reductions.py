@@ -132,6 +132,6 @@ def test_single_process_records_the_values_at_once(capfd: pytest.CaptureFixture[
     found = StreamReader(Path(run.dir, "streams/rank-0.1.jsonl")).read(100)
     rows = [(record.step, record.values) for record in found if isinstance(record, Metrics)]
     assert rows == [(3, {"loss": 3.0, "lr": 0.1, "t/step/min": 2.0, "t/step/max": 5.0}), (4, {"loss": 1.0})]
-    results = [record.values for record in found if isinstance(record, Summary)]
-    assert results == [{"final/best": 7.0}, {"final/loss": 1.0}]
+    results = [(record.values, record.within) for record in found if isinstance(record, Summary)]
+    assert results == [({}, {"t/step": "t"}), ({"final/best": 7.0}, {}), ({"final/loss": 1.0}, {})]
     assert "bad: str can't be recorded" in capfd.readouterr().err
