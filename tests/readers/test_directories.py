@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import os
@@ -13,11 +14,14 @@ from typing import Any
 import pytest
 
 import trackers
+from tests.analysis.support import write_run
 from tests.backends.wandb.support import server
 from tests.backends.wandb.test_datastore import framed
 from tests.fakes.wandb_server import WandbServer
 from tests.fakes.wandb_store import Artifact
 from tests.readers.test_wandb_reader import held
+from trackers.analysis.sql import sql
+from trackers.errors import NotFound
 from trackers.support import confined
 
 __all__ = ["server"]
@@ -102,6 +106,66 @@ def test_offline_file_of_wandb_leads_nowhere(tmp_path: Path, victim: Path) -> No
         "config",
         "state",
     }
+
+
+@pytest.mark.parametrize("kind", ["elsewhere", "pipe", "staged", "out of the staged", "a staged link"])
+def test_long_manifest_is_read_where_the_client_puts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The list of an artifact of more than 100,000 files is a file that a .wandb file names: it may name any."""
+    from wandb.proto import wandb_internal_pb2 as protocol
+
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
+    place = tmp_path / "data/artifacts/staging/artifact_manifests"
+    place.mkdir(parents=True)
+    private = tmp_path / "private.gz"
+    private.write_bytes(gzip.compress(b'{"path": "precious", "digest": "x", "size": 1}\n'))
+    os.mkfifo(tmp_path / "pipe.gz")
+    (place / "list.gz").write_bytes(private.read_bytes())
+    (place / "link.gz").symlink_to(private)
+    named = {
+        "elsewhere": private, "pipe": tmp_path / "pipe.gz", "staged": place / "list.gz", "a staged link":
+        place / "link.gz", "out of the staged": place / "../../../../private.gz",
+    }[kind]  # fmt: skip
+    run, record = protocol.Record(), protocol.Record()
+    run.run.run_id = run.run.display_name = "abcd1234"
+    run.run.start_time.FromNanoseconds(10**18)
+    record.artifact.name, record.artifact.type, record.artifact.digest = "a", "model", "1"
+    record.artifact.manifest.manifest_file_path = str(named)
+    folder = tmp_path / "offline-run-20251121_000000-abcd1234"
+    folder.mkdir()
+    (folder / "run-abcd1234.wandb").write_bytes(framed([run.SerializeToString(), record.SerializeToString()]))
+    (artifact,) = trackers.load(f"wandb-file:{folder}").artifacts()
+    assert [file.path for file in artifact.files] == ["precious" if kind == "staged" else str(named)]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.json", "a.jsonl", "a.log", "a.wandb", "a.*", "tfevents"])
+def test_run_is_a_run_whatever_its_directory_is_called(tmp_path: Path, victim: Path, name: str) -> None:
+    """Not a directory of another format's files, which may be links."""
+    run = write_run("lr3", [(1, 1.0, {"loss": 0.25})], project="p").rename(tmp_path / "runs/p" / name)
+    table = victim.with_name("private.csv")
+    table.write_text("step,precious\n1,42\n")
+    for link in ("metrics.csv", "x.json", "events.out.tfevents.1"):
+        (run / link).symlink_to(table)
+    assert trackers.load(str(run)).metrics()["loss"].to_pylist() == [0.25]
+    assert sql("select name, value from metrics", root=run.parents[1]).table.to_pylist() == [
+        {"name": "loss", "value": 0.25}
+    ]
+    with pytest.raises(NotFound, match="no run"):
+        trackers.load(f"{tmp_path}/nothing*")
+
+
+@pytest.mark.parametrize("name", ["hparams.yaml", "args.yaml", "params.json"])
+def test_settings_beside_a_table_are_no_link(tmp_path: Path, victim: Path, name: str) -> None:
+    """They would become the run's configuration, which is copied and delivered."""
+    table = tmp_path / "received/metrics.csv"
+    table.parent.mkdir()
+    table.write_text("step,loss\n1,0.5\n")
+    (table.parent / name).symlink_to(victim)
+    data = trackers.load(f"csv:{table.parent}")
+    assert "precious" not in repr(data.records())
+    assert f"{name} isn't read: it is a link" in (data.run.note or "")
+    assert data.metrics()["loss"].to_pylist() == [0.5]
 
 
 @pytest.mark.slow

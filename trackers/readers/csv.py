@@ -30,6 +30,7 @@ from trackers.readers.boundary import add_note, bounded, one_line
 from trackers.readers.reader import Reader, SourceRun
 from trackers.readers.row_layout import SAMPLE, RowLayout, TimeColumn, from_end, layout_of, say_odd, whole
 from trackers.records import FLOAT_NAMES, Config, Finish, Metrics, Record, Summary, Text
+from trackers.support import confined
 
 OURS = ("step", "time")
 """First columns of a table that this package wrote."""
@@ -511,6 +512,8 @@ def _settings(path: Path, run: SourceRun) -> dict[str, Any]:
     if beside is None:
         return {}
     try:
+        if not confined.is_file(beside):
+            raise ValueError("it is a link, and may lead to anything")
         if beside.stat().st_size > SETTINGS_BYTES:
             raise ValueError("it is too long")
         text = text_file.read_text(beside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import glob
 import os
 import re
 import shlex
@@ -92,6 +93,8 @@ def parse(source: str | os.PathLike[str]) -> Source:
         page = _WANDB_PAGE.match(source)
         meant = f"wandb:{'/'.join(filter(None, page.groups()))}" if page else f"mlflow:{source}#EXPERIMENT"
         raise UsageError(f"source {source!r} has no scheme: {meant}, or one of {_listed()}")
+    if is_run(Path(source).expanduser()):  # whatever somebody has called its directory
+        return Source(OWN, source)
     return Source(WANDB_FILE if _is_wandb(source) else _by_file_name(source), source)
 
 
@@ -151,7 +154,7 @@ def _is_wandb(source: str) -> bool:
         return True
     if not path.is_dir() or is_run(path):
         return "*" in source and any(
-            entry.suffix == ".wandb" or _is_wandb(str(entry)) for entry in Path().glob(source) if "*" not in str(entry)
+            entry.endswith(".wandb") or _is_wandb(entry) for entry in glob.iglob(str(path)) if "*" not in entry
         )
     return any(any(path.glob(pattern)) for pattern in ("*.wandb", "*run-*/*.wandb", "wandb/*run-*/*.wandb"))
 

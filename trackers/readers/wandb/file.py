@@ -128,12 +128,21 @@ class StagedArtifacts:
 
 
 def _entries(manifest: Any) -> list[dict[str, Any]]:
-    """The files of a manifest; one of more than 100,000 lies in a file of its own."""
+    """The files of a manifest; one of more than 100,000 lies in a file of its own, where W&B's client puts those.
+
+    Whoever wrote the run may have named any other file of the reader's, too, or a pipe.
+    """
     if not manifest.manifest_file_path:
         names = ("path", "digest", "ref", "size", "local_path")
         return [{name: getattr(entry, name) for name in names} for entry in manifest.contents]
+    from wandb.env import get_data_dir
+
+    place = Path(os.path.abspath(Path(get_data_dir(), "artifacts/staging/artifact_manifests").expanduser()))
     try:
-        with gzip.open(manifest.manifest_file_path, "rt", encoding="utf-8") as lines:
+        with (
+            confined.open_file(manifest.manifest_file_path, root=place) as packed,
+            gzip.open(packed, "rt", encoding="utf-8") as lines,
+        ):
             return [json.loads(line) for line in lines]
     except (OSError, EOFError, ValueError):
         return [{"path": manifest.manifest_file_path}]
