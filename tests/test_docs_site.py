@@ -294,7 +294,8 @@ ROWS = {
     "a sweep's file": "test_value_is_no_variable test_point_that_somebody_else_planted_lies_where_the_search_draws "
     "test_files_of_others_that_make_no_sense_count_as_nothing test_processes_that_somebody_else_names_get_no_signal",
     "[`trackers mcp`]": "test_nothing_but_what_was_named_is_read test_what_a_hostile_run_says_is_data "
-    "test_hands_are_only_what_was_allowed test_http_needs_the_token_and_this_machine "
+    "test_no_link_leads_out_of_a_named_source test_hands_are_only_what_was_allowed "
+    "test_http_needs_the_token_and_this_machine "
     "test_tokens_have_256_random_bits",
     "a redirect by a server": "test_redirect_of_a_store_carries_no_key test_redirect_takes_no_keys_elsewhere "
     "test_redirect_of_a_trackio_server_carries_no_login test_redirect_of_a_wandb_server_carries_no_key "

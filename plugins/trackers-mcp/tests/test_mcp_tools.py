@@ -275,6 +275,38 @@ def test_named_sources_are_read_and_what_lies_beside_isnt(root: Path, tmp_path: 
     assert "error" not in ask(anything, "run", run=f"csv:{tmp_path}/other.csv")["from_runs"]
 
 
+@pytest.mark.parametrize(
+    "rest",
+    ["/folder/private", "/file", "/*/private", "/folder/*", "/**/private", "/folder", "/file#x", "/a#b", "/fold?r/*"],
+)
+def test_no_link_leads_out_of_a_named_source(rest: str, root: Path, tmp_path: Path) -> None:
+    """Also not one that lies in it already: whoever may write there chooses no file for an agent."""
+    (tmp_path / "elsewhere").mkdir()
+    private = tmp_path / "elsewhere/private"
+    private.write_text("step,precious\n1,42\n")
+    given = tmp_path / "given"
+    (given / "below").mkdir(parents=True)
+    (given / "below/private").write_text("step,loss\n1,0.5\n")
+    (given / "folder").symlink_to(private.parent)
+    (given / "file").symlink_to(private)
+    (given / "a#b").symlink_to(private)
+    named = Tools(root, [f"csv:{given}"])
+    (given / "metrics.csv").write_text("step,loss\n1,0.5\n")
+    assert "isn't among the sources" in ask(named, "run", run=f"csv:{given}{rest}")["from_runs"]["error"]
+
+
+def test_what_lies_below_a_named_source_is_read(root: Path, tmp_path: Path) -> None:
+    """By its path, by a pattern, and where the source itself is a link."""
+    (tmp_path / "given/below").mkdir(parents=True)
+    (tmp_path / "given/below/metrics.csv").write_text("step,loss\n1,0.5\n")
+    (tmp_path / "linked").symlink_to(tmp_path / "given")
+    for folder in ("given", "linked"):
+        named = Tools(root, [f"csv:{tmp_path / folder}"])
+        for rest in ("", "/below", "/below/metrics.csv", "/*/metrics.csv"):
+            found = ask(named, "run", run=f"csv:{tmp_path / folder}{rest}")["from_runs"]
+            assert found["metrics"]["loss"]["last"] == 0.5
+
+
 def test_long_history_is_paged_within_its_budget(tools: Tools) -> None:
     """All values, a page after the other, each as large as was asked for."""
     seen: list[Any] = []

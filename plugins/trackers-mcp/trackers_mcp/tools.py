@@ -395,9 +395,8 @@ class Tools:
             return False
         if scheme == registry.OWN:
             return False
-        below = ".." not in reference.replace("#", "/").split("/")
-        given = any(reference.startswith((f"{source}/", f"{source}#")) for source in self._sources)
-        if self._any or reference in self._sources or (given and below) or reference in self._listed():
+        given = any(_is_below(reference, source) for source in self._sources)
+        if self._any or reference in self._sources or given or reference in self._listed():
             return True
         known = ", ".join(self._sources) or "none"
         raise UsageError(
@@ -479,6 +478,20 @@ def _bare(reference: str) -> str:
     while reference.startswith(f"{registry.OWN}:"):
         reference = reference.removeprefix(f"{registry.OWN}:")
     return reference
+
+
+def _is_below(reference: str, source: str) -> bool:
+    """Whether a reference goes on from a source that was named, and leads out of it by neither ``..`` nor a link."""
+    rest = reference.removeprefix(source)
+    if rest == reference or rest[:1] not in ("/", "#") or ".." in rest.replace("#", "/").split("/"):
+        return False
+    base = os.path.expanduser(source.partition(":")[2])
+    if not os.path.exists(base):  # a server's, or a pattern, which says itself what is read
+        return not glob.has_magic(base)
+    real = os.path.realpath(base)
+    named = [base + rest, base + rest.partition("#")[0]]
+    paths = [path for name in named for path in (name, *glob.glob(name, recursive=True))]
+    return all(Path(os.path.realpath(path)).is_relative_to(real) for path in paths)
 
 
 def _words(text: str) -> list[str]:
