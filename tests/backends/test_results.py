@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import json
 import random
 import tempfile
@@ -602,6 +603,37 @@ def test_mapping_and_value_of_a_name_take_each_others_place(
     assert {name: value for name, value in results.items() if name in known or name not in left} == {
         name: left[name] for name in known
     }
+    info = run_info(tmp_path / "run", options={"WANDB_MODE": "offline"})
+    Driver(registry.load("wandb"), info).deliver(stream(written(RunDirectory(Path(run.path)))))
+    summary = stores.read_wandb_file(info).summary or {}
+    assert {name: value for name, value in summary.items() if name.startswith("a")} == left
+
+
+@pytest.mark.parametrize("ways", [" ".join(ways) for ways in itertools.product(("log", "set"), repeat=3)])
+@pytest.mark.parametrize(
+    ("first", "second", "third", "left"),
+    [({"a": {"q": 1}}, {"a": 3}, {"a": {"q": 2}}, {"a/q": 2}), ({"a": 3}, {"a": {"q": 1}}, {"a": 4}, {"a": 4}),
+     ({"a": {"q": {"z": 1}}}, {"a": {"q": 3}}, {"a": {"q": {"z": 2}}}, {"a/q/z": 2})],
+)  # fmt: skip
+@pytest.mark.parametrize("forked", [False, True])
+def test_mapping_is_back_in_another_attempt(
+    first: dict[str, Any], second: dict[str, Any], third: dict[str, Any], left: dict[str, Any], ways: str, forked: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Each call in an attempt of its own, or the last one in a fork: what came between is no result any more."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    begin = functools.partial(trackers.init, "json", project="p", dir=tmp_path, mode="offline")
+    for step, (way, values) in enumerate(zip(ways.split(), (first, second, third), strict=True)):
+        fork = forked and step == 2
+        with begin(id="fork", fork_from="r@1") if fork else begin(id="r", resume="allow") as run:
+            if way == "log":
+                run.log({**values, "b": 0}, step=step)
+            else:
+                run.summary.update(values)
+                run.log({"b": 0}, step=step)
+            assert {name: run.summary[name] for name in run.summary if name != "b"} == _leaves(values)
+    results = run_data.load(str(run.path)).summary
+    assert {name: results[name] for name in results if name != "b"} == ({} if ways.endswith("log") else left)
     info = run_info(tmp_path / "run", options={"WANDB_MODE": "offline"})
     Driver(registry.load("wandb"), info).deliver(stream(written(RunDirectory(Path(run.path)))))
     summary = stores.read_wandb_file(info).summary or {}

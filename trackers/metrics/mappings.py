@@ -28,7 +28,7 @@ class Mappings:
         self._goes_on = True
         for within in earlier:
             self._within.update(within)
-            self._there.update(within)
+            self._there.update(within, within.values())
             self.names.update(within.values())
 
     def take(self, names: Iterable[str], within: Mapping[str, str]) -> tuple[dict[str, str], set[str]]:
