@@ -28,7 +28,7 @@ from trackers.journal.attempts import results_of_killed
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader
 from trackers.readers import run_data
-from trackers.records import Finish, Metrics, Record, Start
+from trackers.records import Finish, Metrics, Record, Start, Summary
 from trackers.testing import Stored
 from trackers.tracker import RunInfo, Status
 
@@ -277,6 +277,17 @@ def written(journal: RunDirectory) -> list[Record]:
     """What training wrote, also what doesn't count any more, as a delivery gets it."""
     streams = [StreamReader(journal.stream(name)) for name in journal.stream_names() if name.writer == "rank"]
     return [record for reader in streams for record in reader.read(10_000)]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_value_after_a_medium_that_was_set_is_the_result(
+    killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a killed run, too, in which nothing else was set or defined."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    records, expected = play([("show", "val/loss", 2), ("log", {"val/loss": -6.0}, 0)], tmp_path, killed)
+    (result,) = [record.values for record in records if isinstance(record, Summary)]
+    assert result == {"final/val/loss": -6.0} == {f"final/{name}": value for name, value in expected.plain().items()}
 
 
 def deliver(make: Callable[[Mapping[str, Any], int], Driver], records: list[Record], borders: list[str]) -> None:

@@ -146,7 +146,7 @@ class AttemptHistory:
 
     def _asks_for_results(self) -> bool:
         """Whether a definition or a result that was set is among the records; only bytes are read for it."""
-        kinds = (b'{"kind":"define"', b'{"kind":"summary"')
+        kinds = (b'{"kind":"define"', b'{"kind":"summary"', b'"result":true')
         return any(next(self._lines(kind), None) is not None for kind in kinds)
 
     def summaries(self) -> list[Summary]:
