@@ -291,7 +291,8 @@ ROWS = {
     "its content": "test_every_answer_has_the_policy test_files_of_media_are_shown_or_saved_never_run",
     "a page that is written as a file": "test_texts_of_a_run_are_no_markup_of_the_page "
     "test_page_asks_nobody_and_runs_its_own_script_alone",
-    "a sweep's file": "test_value_is_no_variable test_point_that_somebody_else_planted_lies_where_the_search_draws "
+    "a sweep's file": "test_value_is_no_variable test_file_with_the_parameters_is_replaced_by_nobody "
+    "test_point_that_somebody_else_planted_lies_where_the_search_draws "
     "test_files_of_others_that_make_no_sense_count_as_nothing test_processes_that_somebody_else_names_get_no_signal",
     "[`trackers mcp`]": "test_nothing_but_what_was_named_is_read test_what_a_hostile_run_says_is_data "
     "test_no_link_leads_out_of_a_named_source test_hands_are_only_what_was_allowed "

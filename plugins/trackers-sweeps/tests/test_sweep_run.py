@@ -553,6 +553,32 @@ def test_parameters_in_a_file() -> None:
     assert json.loads(log.read_text().splitlines()[-1]) == {"a": 1, "b": {"c": None}}
 
 
+@pytest.mark.parametrize(("share", "shared"), [("owner", False), ("group", True), ("umask", True)])
+def test_file_with_the_parameters_is_replaced_by_nobody(
+    share: str, shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who can write into the folder of a shared sweep could give the program any others before it reads them."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "own"))
+    monkeypatch.setenv("TRACKER_SHARE", share)
+    Path("sweep.json").write_text(json.dumps({
+        "name": "s", "command": ["sh", "-c", "echo $0; echo $WANDB_SWEEP_PARAM_PATH", "${args_json_file}"],
+        "parameters": {"a": {"value": 1}},
+    }))  # fmt: skip
+    before = os.umask(0o002)
+    try:
+        sweep("--sweep", "sweep.json")
+    finally:
+        os.umask(before)
+    (log,) = Path("runs/.sweeps/s").glob("*.log")
+    for file in map(Path, log.read_text().splitlines()[-2:]):
+        assert file.is_relative_to(tmp_path / "own") == shared
+        assert file.stat().st_uid == os.geteuid()
+        assert (
+            not (file.stat().st_mode | file.parent.stat().st_mode | file.parents[1].stat().st_mode) & 0o022
+            or not shared
+        )
+
+
 @pytest.mark.parametrize("words", [[], ["--continue"]])
 def test_program_with_more_than_one_run(words: list[str]) -> None:
     """The first is the point's; the others are of the sweep's group, with ids of their own."""

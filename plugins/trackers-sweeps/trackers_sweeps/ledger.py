@@ -180,8 +180,24 @@ class Ledger:
         """A file with a run's parameters. what: of its name, before ``.json``."""
         return self.folder / f"{run_id}.{what}.json"
 
+    def given(self, run_id: str, what: str) -> Path:
+        """A file with what a run's program is given, which nobody else can replace before it is read: of this user's
+        own state where others can write to the sweep's folder. what: as for :meth:`parameters`.
+
+        Raises:
+            OSError: there is no folder for it.
+        """
+        folder = self.folder.absolute()
+        status = folder.stat()
+        if status.st_mode & 0o022 or status.st_uid != os.geteuid():
+            base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+            own = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+            folder = Path(base, "trackers", "sweeps", own).absolute()
+            confined.make_private(folder)
+        return folder / f"{run_id}.{what}.json"
+
     def write_parameters(self, path: Path, content: object) -> None:
-        """Write a file of :meth:`parameters`.
+        """Write a file of :meth:`parameters` or :meth:`given`.
 
         Raises:
             OSError: it can't be written.

@@ -407,13 +407,14 @@ class Sweep:
 
     def _start(self, task: Task) -> None:
         slot = next(number for number in range(self._jobs) if number not in self._running)
-        log, task_file = self.ledger.log(task.id), self.ledger.parameters(task.id, "args").absolute()
+        log = self.ledger.log(task.id)
         new = not log.exists()
         if self._chooser is not None and not self._choose(task):
             return
-        words = arguments(self.command, task.point, self._nested, task_file)
-        started = [*_TELLING, *words] if self._worker else words
         try:
+            task_file = self.ledger.given(task.id, "args")
+            words = arguments(self.command, task.point, self._nested, task_file)
+            started = [*_TELLING, *words] if self._worker else words
             environment = {**self._variables(task), **dict.fromkeys(VARIABLES, ",".join(self._share(slot)))} \
                 if self._devices else self._variables(task)  # fmt: skip
             if any("${args_json_file}" in word for word in self.command):
@@ -509,7 +510,7 @@ class Sweep:
             "TRACKER_DIR": self._address,
         }
         if self._nested is not None:  # what ``wandb agent`` gives
-            path = self.ledger.parameters(task.id, "config")
+            path = self.ledger.given(task.id, "config")
             values = tree(task.point, self._nested)
             self.ledger.write_parameters(path, {name: {"value": value} for name, value in values.items()})
             environment["WANDB_SWEEP_PARAM_PATH"] = str(path.absolute())
