@@ -71,8 +71,8 @@ _END_OF_LINE = re.compile("\n")
 _NAMED_NEXT = re.compile(r"[,;]([A-Za-z_][\w.\-]{0,80})([=:]?)$")
 _GIVEN_NEXT = re.compile("[ \t]{0,8}[=:]")
 _OF_KEY = re.compile(
-    r"\s*(?:(?=.{0,200}[a-z])(?=.{0,200}[A-Z])[A-Za-z0-9+/]{20,}={0,2}|[A-Za-z0-9+/]{1,19}={1,2}"
-    r"|(?:Proc-Type|DEK-Info): .{1,100})?\s*"
+    r"(?:(?=.{0,200}[a-z])(?=.{0,200}[A-Z])[A-Za-z0-9+/]{20,}={0,2}|[A-Za-z0-9+/]{1,19}={1,2}"
+    r"|(?:Proc-Type|DEK-Info): .{1,100})?"
 )
 """A line in the middle of a private key."""
 _SPACES = str.maketrans(dict.fromkeys("\u00a0\u2007\u2009\u202f\u3000", " "))
@@ -327,7 +327,7 @@ class LineMask:
     def line(self, text: str) -> str:
         """A line, masked."""
         if self._perhaps_of_key:
-            self._perhaps_of_key = _OF_KEY.fullmatch(text) is not None
+            self._perhaps_of_key = _OF_KEY.fullmatch(text.strip()) is not None
             if self._perhaps_of_key or _PEM_END.match(text.strip()):
                 return MASK if text.strip() else text
         if self._lines_of_key:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.readers.console_log.generated import LAYOUTS, Training, training
@@ -66,6 +66,7 @@ def test_generated_training_is_read_as_it_was_written(name: str) -> None:
 @pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(st.sampled_from(sorted(LAYOUTS)), st.integers(0, 10**9))
+@example("prime", 5443)  # its longest line stands before the only one of its level
 def test_any_generated_training_is_read_as_it_was_written(name: str, seed: int) -> None:
     """The same of many."""
     whole(training(name, seed))

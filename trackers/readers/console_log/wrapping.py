@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, Union
@@ -16,6 +17,8 @@ SAMPLE_BYTES, FULL, BEHIND = 1 << 16, 50, 4
 """Of a log, so much of its beginning is looked at, and so many of its longest lines, each with some behind it."""
 LINES = 100
 """Maximum number of lines that one goes on over."""
+_NAME = re.compile(r"[{ ]'([^'\n]+)': ")
+_STAMP = re.compile(r"\W{0,2}0(?:[-:/.,T]0){2,}")
 LINE_BYTES = 1 << 20
 """Maximum number of bytes of a line that are read at once."""
 
@@ -24,11 +27,13 @@ class Page(NamedTuple):
     """A log whose longest lines may go on below.
 
     width: characters of these; 0: of a log that isn't such a page. begins: how lines begin that continue no other.
+    stamps: of these, the stamps of time.
     doubtful: nothing tells whether the lines go on or are cut, so that their last values count as cut.
     """
 
     width: int = 0
     begins: Collection[str] = frozenset()
+    stamps: Collection[str] = frozenset()
     doubtful: bool = False
 
 
@@ -61,7 +66,8 @@ def page_of(lines: Iterable[bytes], said: Callable[[bytes, Page], Said], probe: 
     texts = sample.decode("utf-8", "replace").replace("\r", "").split("\n")[:-1]
     behind = {number for number, text in enumerate(texts, 1) if len(text) == width and not _is_rule(text.encode())}
     begins = {begin for number, text in enumerate(texts) if number not in behind and _tells(begin := _begin(text))}
-    page = Page(width, frozenset(begins))
+    stamps = {stamp[0] for begin in begins if (stamp := _STAMP.match(begin))}
+    page = Page(width, frozenset(begins), frozenset(stamps))
     split = sample.splitlines(keepends=True)
     joined = len(split) - sum(1 for _ in unwrapped(split, page, probe()))
     if not joined:
@@ -71,9 +77,18 @@ def page_of(lines: Iterable[bytes], said: Callable[[bytes, Page], Said], probe: 
         return NO_PAGE
     if whole.rows == plain.rows and whole.bad == plain.bad:
         return NO_PAGE
+    if _is_in_a_name(plain.rows, whole.rows):
+        return NO_PAGE
     added = all(one.startswith(other[:-1]) for one, other in zip(whole.rows, plain.rows, strict=False))
     sure = joined > 1 or whole.bad < plain.bad or (whole.values > plain.values and (not added or not plain.rows))
     return page._replace(doubtful=not sure)
+
+
+def _is_in_a_name(plain: Sequence[str], whole: Sequence[str]) -> bool:
+    """Whether a value of lines by themselves is a part of a name where they are joined: what follows isn't its rest."""
+    before, names = (Counter(_NAME.findall("\n".join(rows))) for rows in (plain, whole))
+    odd = "\n".join(name for name in names if ":" in name or "=" in name)
+    return any(re.search(re.escape(name) + "[ ]*[:=]", odd) for name in before - names)
 
 
 def unwrapped(lines: Iterable[bytes], page: Page, probe: Probe) -> Iterator[tuple[int, bytes]]:
@@ -121,7 +136,9 @@ def _runs(lines: Iterable[bytes], page: Page) -> Iterator[tuple[int, list[bytes]
     for number, line in enumerate(chain(lines, (b"",)), 1):
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         full = bool(run) and _length(run[-1]) == page.width and not _is_rule(run[-1])
-        if run and not (line and full and len(run) < LINES and _begin(text) not in page.begins):
+        begin = _begin(text)
+        other = begin in page.begins or ((stamp := _STAMP.match(begin)) and stamp[0] in page.stamps)
+        if run and not (line and full and len(run) < LINES and not other):
             yield number - len(run), run
             run = []
         run.append(line)
