@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.readers.console_log.generated import training
 from tests.readers.console_log.samples import LOGS, SAMPLES
 from tests.readers.console_log.test_programs import read, rows
 from trackers.errors import NotFound
@@ -152,6 +153,16 @@ def test_rows_are_read_one_by_one(name: str) -> None:
     records, note = read("\n".join(log_of(name, 12, 1)) + "\n")
     assert sorted(rows(records)) == list(range(1, 13))
     assert note == ""
+
+
+def test_line_of_another_behind_a_row_is_no_part_of_it() -> None:
+    """It ends in numbers, as a class's line behind a validation does; and it stands behind the longest line of all."""
+    lines = training("ultralytics", 4043).lines
+    lines.insert(3, ["NCCL INFO Channel 00/02 : 0 1"])
+    assert counted(read("\n".join(line for group in lines for line in group) + "\n")[1]) == 0
+    lines = log_of("verl", 6, 2)
+    records, note = read("\n".join([*lines[:5], "loss: 0.5", lines[5]]) + "\n")
+    assert (rows(records), note) == (rows(read("\n".join(lines) + "\n")[0]), "")
 
 
 @pytest.mark.heavy

@@ -42,6 +42,7 @@ _JOINED = re.compile(
     rb"(?<=\S)(?=Step Time : \d|\[Rank \d{1,9}\] \(after | {0,2}\[\d{4}-\d\d-\d\d [\d:.]{8,15}\] iteration )"
 )
 """Where a row of Megatron's kind begins behind another's, of which a process wrote no line end yet."""
+_NUMBER = re.compile(rb"[-+]?(?:nan|inf|[\d.]{1,30}(?:e[-+]?\d{1,3})?)")
 _INDENTED = re.compile(rb"\s{2,200}[A-Za-z_](?:[^=\n]{0,200}=|[^\n]{0,400}\s[-+]?[\d.]{1,30}\s*$)")
 """A field on a line of its own, whatever it says."""
 _MOST = 16
@@ -261,8 +262,10 @@ class LineReader:
             name, *cells = text.rsplit(None, len(row.head))  # what each column says of a class
             whole = len(cells) == len(row.head) and all(
                 reader.add(key.encode(), cell, values) for key, cell in zip(row.head, cells, strict=True))  # fmt: skip
+            if not whole:  # of a class, or another's line
+                return None if _INDENTED.match(self.text) or all(map(_NUMBER.fullmatch, cells)) else {}
             of = name.decode("utf-8", "replace")
-            return {f"{key}/{of}": value for key, value in values.items()} if whole else None
+            return {f"{key}/{of}": value for key, value in values.items()}
         if row.program.family != megatron.FAMILY or late:
             return {}
         key = text.partition(b":")[0].decode("utf-8", "replace").strip()
