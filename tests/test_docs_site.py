@@ -268,7 +268,7 @@ ROWS = {
     "files that a vendor's client opens": "test_file_that_is_not_the_runs_is_rejected",
     "what lies beside files of other formats": "test_settings_beside_a_table_are_no_link "
     "test_long_manifest_is_read_where_the_client_puts_it test_run_is_a_run_whatever_its_directory_is_called "
-    "test_offline_file_of_wandb_leads_nowhere",
+    "test_offline_file_of_wandb_leads_nowhere test_table_that_is_a_link_is_read",
     "an MLflow server's location of artifacts": "test_artifact_store_that_nobody_named_is_refused "
     "test_database_sends_nobody_to_files_of_others",
     "an answer of an MLflow server": "test_answers_have_an_end test_mlflow_lists_end test_pages_have_an_end",

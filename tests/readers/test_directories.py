@@ -168,6 +168,17 @@ def test_settings_beside_a_table_are_no_link(tmp_path: Path, victim: Path, name:
     assert data.metrics()["loss"].to_pylist() == [0.5]
 
 
+def test_table_that_is_a_link_is_read(tmp_path: Path) -> None:
+    """DVC lays out files so: who names it, or its directory, has what it leads to. docs/security.md says so."""
+    cached = tmp_path / "cache.csv"
+    cached.write_text("step,loss\n1,0.5\n")
+    table = tmp_path / "received/metrics.csv"
+    table.parent.mkdir()
+    table.symlink_to(cached)
+    for source in (f"csv:{table}", f"csv:{table.parent}"):
+        assert trackers.load(source).metrics()["loss"].to_pylist() == [0.5]
+
+
 @pytest.mark.slow
 def test_server_of_wandb_leads_nowhere(server: WandbServer, tmp_path: Path, victim: Path) -> None:
     """Media and artifacts that a server names, with files that it would give by those names."""
