@@ -7,7 +7,7 @@ import re
 from trackers.readers.console_log.forms.fields import IGNORED, SECONDS, FieldLayout
 from trackers.readers.console_log.forms.program import END, EPOCH, EVAL, PROGRESS, RESUME, SIGN, TQDM, Form, Program
 
-_EPOCH = r"Epoch (?P<epoch>INT):\s+"
+_EPOCH = r"Epoch (?P<epoch>INT):\s{1,20}"
 _RICH = FieldLayout(pattern=re.compile(rb"([A-Za-z_][^\s:]{0,300}): ?([^\s:]{1,100})(?:\s+|$)"))
 _MORE = r"\s{20,200}([A-Za-z_][^\s:]{0,300}): ?(NUM)\s*$"
 _LINE = r"(?:│|\|)"
@@ -24,14 +24,14 @@ PROGRAM = Program(
     "Epoch 0: 100%|██████████| 10/10 [00:01<00:00,  9.50it/s, v_num=0, train_loss=2.300, val_loss=1.500]",
     "batches since training began: those of the epochs before, and the bar's",
     (
-        Form("Epoch ", r"Epoch INT:\s+(?:" + _STARTED + r"|" + _BARE + r")", PROGRESS, first=False),
+        Form("Epoch ", r"Epoch INT:\s{1,20}(?:" + _STARTED + r"|" + _BARE + r")", PROGRESS, first=False),
         Form("Epoch ", _EPOCH + TQDM + r"[\d:?]{1,12}, +(?:(?P<rate>NUM)it/s|(?P<each>NUM)s/it|\?it/s)(?:, )?",
              first=False, bar=True, fields=FieldLayout(b",", b"=", closes=b"]"), needs=("v_num",),
-             looks=r"Epoch INT:\s+\d{1,3}%\|"),
+             looks=r"Epoch INT:\s{1,20}\d{1,3}%\|"),
         Form("Epoch ", r"Epoch (?P<epoch>INT)/(?P<last>-?INT)\s{1,9}[━╸╺ ]{1,1000}(?P<batch>INT)/(?P<of>INT) "
              r"(?P<spent>[\d:]{1,12}) • [\d:-]{1,12} (?P<rate>NUM)it/s", fields=_RICH, needs=("v_num",), first=False,
              bar=True, lines=_MORE, looks=r"Epoch INT/INT\s+[━╸╺]"),
-        Form("Epoch ", r"Epoch (?P<epoch>INT):\s+\d{1,3}%\s*$", EPOCH, first=False),
+        Form("Epoch ", r"Epoch (?P<epoch>INT):\s{1,20}\d{1,3}%\s*$", EPOCH, first=False),
         Form("v_num=", r"(?:\s|\xc2\xa0){0,9}(?P<batch>INT)/(?P<of>INT) \[(?P<elapsed>[\d:]{1,12})<[\d:?]{1,12},\s{1,3}"
              r"(?:(?P<rate>NUM)it/s|(?P<each>NUM)s/it|\?it/s), ", first=False, bar=True,
              fields=FieldLayout(b",", b"=", closes=b"]"), always=("v_num",)),  # of a notebook's page
