@@ -37,10 +37,7 @@ export function spansOf(parent, run) {
         ...found.traces
           .slice()
           .reverse()
-          .map((one) => [
-            one.id,
-            `${one.failed ? "✗ " : ""}${one.name}, ${took(one.seconds)}, ${date(one.time)}`,
-          ]),
+          .map((one) => [one.id, `${one.failed ? "✗ " : ""}${one.name}, ${took(one.seconds)}, ${date(one.time)}`]),
       ],
       trace,
     );
