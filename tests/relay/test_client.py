@@ -14,8 +14,7 @@ import pytest
 from tests.helpers import run_info
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay import client as module
-from trackers.relay.client import RESTARTS, RESTARTS_WITHIN_S, RelayClient
-from trackers.support import progress
+from trackers.relay.client import RESTARTS, RESTARTS_WITHIN_S, RelayClient, _names
 
 
 class Clock:
@@ -142,31 +141,37 @@ def test_finish_says_why_trackers_lag(
 def test_finish_that_was_waited_for_ends_with_what_was_delivered(
     quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line after "delivering …", with the next command; a delivery that stopped isn't named, quiet says nothing."""
+    """One line, with the next command; a delivery that stopped isn't named, quiet says nothing."""
     run = client(tmp_path)._run
     run.delivery_state("mlflow").write_bytes(msgspec.json.encode({"tracker": "mlflow", "time": 1.0, "stopped": True}))
     relay = RelayClient(run, run_info(run.path), ["json", "mlflow"])
     relay._process = types.SimpleNamespace(poll=lambda: None, wait=lambda _: None, returncode=0, pid=0)
     monkeypatch.setattr(relay, "look_after", lambda: None)
     monkeypatch.setattr("trackers.relay.client.PATIENT_S", 0.0)
-    monkeypatch.setenv("TRACKERS_PROGRESS_S", "0")
     standing = iter([{"json": 0.0}, {"json": 0.5}])
     monkeypatch.setattr(relay, "_lagging", lambda sizes, closed: next(standing, {}))
     relay.finish(30.0, quiet)
-    lines = ["delivering json 0%", f"json: delivered; to see the run: trackers show {run.quoted}"]
-    assert capsys.readouterr().err.splitlines() == ([] if quiet else [f"trackers: {line}" for line in lines])
+    line = f"trackers: json: delivered; to see the run: trackers show {run.quoted}"
+    assert capsys.readouterr().err.splitlines() == ([] if quiet else [line])
 
 
-@pytest.mark.parametrize("quiet", [False, True])
-def test_wait_that_nobody_sees_on_a_terminal_is_told_in_lines(
-    quiet: bool, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_finish_that_waits_in_vain_says_so_in_one_line(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a pipe, a log or a notebook: after five seconds, and then every ten."""
+    """In a pipe, a log or a notebook nothing is said before: what waits, why, and the next command stand at the end."""
     relay = client(tmp_path)
-    relay._process = types.SimpleNamespace(poll=lambda: None)
+    relay._process = types.SimpleNamespace(poll=lambda: None, wait=lambda _: None)
     monkeypatch.setattr(relay, "look_after", lambda: None)
-    monkeypatch.setattr(progress, "monotonic", lambda: clock.now)
-    monkeypatch.delenv("TRACKERS_PROGRESS_S")
     clock.sleep = lambda seconds: setattr(clock, "now", clock.now + 1.0)  # type: ignore[attr-defined]
-    assert not relay.wait(17.0, closed=True, progress=not quiet)
-    assert capsys.readouterr().err.splitlines() == ([] if quiet else ["trackers: delivering json 0%"] * 2)
+    relay.finish(17.0, quiet=False)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("trackers: json: not delivered within 17 s (still starting); the relay goes on; to deliver")
+    assert line.endswith(f"trackers sync {relay._run.quoted}")
+
+
+@pytest.mark.parametrize(("lagging", "shown"), [
+    ({"mlflow": 0.0}, "mlflow"), ({"mlflow": 0.0, "wandb": 0.425}, "mlflow, wandb (42%)"),
+])  # fmt: skip
+def test_tracker_that_has_nothing_yet_is_named_without_a_share(lagging: dict[str, float], shown: str) -> None:
+    """Who waits for a server that is away doesn't read "0%"."""
+    assert _names(lagging) == shown

@@ -390,7 +390,8 @@ def test_finish_shows_progress_on_a_terminal() -> None:
         pass  # how Linux says that nobody has the terminal open any more
     process.wait()
     os.close(own)
-    assert b"delivering mlflow" in shown
+    assert b"waiting for mlflow, " in shown
+    assert b" s at most" in shown
     assert b"\r\x1b[2K" in shown
     assert shown.rstrip().endswith(b"runs/p/r")
     holder = read_holder(Path("runs/p/r/relay.lease"))

@@ -20,7 +20,7 @@ from trackers.support import confined, processes
 from trackers.support.clock import monotonic
 from trackers.support.descriptors import Descriptor
 from trackers.support.interruption import pass_on, suppress
-from trackers.support.progress import PlainLines, is_notebook, is_terminal
+from trackers.support.progress import is_terminal
 from trackers.support.schedulers import grace_signals
 from trackers.tracker import RunInfo
 
@@ -30,7 +30,7 @@ RESTARTS_WITHIN_S = 600.0
 WAIT_S = (0.005, 0.25)
 """Interval between checks whether all is delivered, in seconds: it grows from the first to the second."""
 PATIENT_S = 5.0
-"""Time after which a script whose stderr is no terminal is told that it waits, in seconds."""
+"""Wait after which a script whose stderr is no terminal is told what came of it, in seconds."""
 STARTS = "still starting"
 REASON_CHARACTERS = 300
 REAP_S = 3.0
@@ -243,14 +243,14 @@ class RelayClient:
 
         Args:
             closed: wait also until each tracker has been told how the run ended.
-            progress: show how far it is: on a terminal one line that is rewritten, elsewhere a line now and then.
+            progress: on a terminal, show in one line that is rewritten what is waited for, and how long at most.
         """
-        until = monotonic() + timeout_s
+        began = monotonic()
+        until = began + timeout_s
         pause = WAIT_S[0]
         shown_at = 0.0
         sizes = self._run.sizes()
         rewritten = progress and is_terminal()
-        lines = PlainLines(0.0 if is_notebook() else PATIENT_S)
         self.look_after()
         try:
             while True:
@@ -262,9 +262,7 @@ class RelayClient:
                     return self._superseded
                 if rewritten and now - shown_at > 0.2:
                     shown_at = now
-                    _rewrite(f"trackers: {_delivering(lagging)}")
-                elif progress and not rewritten:
-                    lines.tell(lambda lagging=lagging: _delivering(lagging))  # type: ignore[misc]
+                    _rewrite(f"trackers: waiting for {_names(lagging)}, {until - now:.0f} s at most")
                 for message in self._messages.read():
                     if rewritten:
                         _rewrite("")
@@ -277,7 +275,7 @@ class RelayClient:
                 time.sleep(min(pause, max(0.0, until - now)))
                 pause = min(pause * 1.1, WAIT_S[1])
         finally:
-            self._watched = rewritten or lines.told
+            self._watched = rewritten or monotonic() - began >= PATIENT_S
             if rewritten and shown_at:
                 _rewrite("")
 
@@ -385,8 +383,9 @@ class RelayClient:
         show(Message(time.time(), text))
 
 
-def _delivering(lagging: dict[str, float]) -> str:
-    return "delivering " + ", ".join(f"{name} {done:.0%}" for name, done in lagging.items())
+def _names(lagging: dict[str, float]) -> str:
+    """The trackers that lag, with how far those are that have begun."""
+    return ", ".join(f"{name} ({done:.0%})" if done else name for name, done in lagging.items())
 
 
 def _rewrite(text: str) -> None:

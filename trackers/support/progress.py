@@ -32,23 +32,16 @@ Progress = Callable[[int, int], None]
 
 
 class PlainLines:
-    """Lines on stderr, few of them: the first after :func:`first_s`, further ones each :data:`NEXT_S`.
+    """Lines on stderr, few of them: the first after :func:`first_s`, further ones each :data:`NEXT_S`."""
 
-    Args:
-        least_s: at least so many seconds before the first.
-    """
-
-    def __init__(self, least_s: float = 0.0) -> None:
-        self._next = monotonic() + max(first_s(), least_s)
-
-    told = False
-    """Whether a line was written."""
+    def __init__(self) -> None:
+        self._next = monotonic() + first_s()
 
     def tell(self, text: Callable[[], str]) -> None:
         """Write a line if it is time. text: makes it."""
         now = monotonic()
         if now >= self._next:
-            self._next, self.told = now + NEXT_S, True
+            self._next = now + NEXT_S
             with suppress(OSError, ValueError):
                 sys.stderr.write(f"trackers: {one_line(text(), 300)}\n")
                 sys.stderr.flush()
