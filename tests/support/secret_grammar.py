@@ -717,6 +717,9 @@ oracle of python|cx_Oracle.connect("u/{v}@h/x")|p
 checked|user.check_password("{v}")|p
 set by sql|SET PASSWORD FOR 'x'@'h' = PASSWORD('{v}');|p
 validation|1 validation error\n{n}\n  String too long [type=string, input_value='{v}', input_type=str]|pm
+pppd's secrets|# client\tserver\tsecret\tIP addresses\nada\t*\t{v}\t*|p
+login of openvpn|<auth-user-pass>\nada\n{v}\n</auth-user-pass>|p
+row of a list|.. list-table::\n\n   * - {n}\n     - {v}|pm
 conda's channel|conda config --set channel_alias https://conda.anaconda.org/t/{v}/ada|t
 cqlsh|cqlsh -u cassandra -p {v} host|p
 etcdctl|etcdctl --user root:{v} get x|p

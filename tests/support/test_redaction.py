@@ -517,6 +517,31 @@ def test_block_of_secrets_ends_where_its_indentation_does() -> None:
     assert mask_source(manifest.format(f"{A40}")) == manifest.format("***")
 
 
+def test_columns_of_pppd_and_blocks_of_openvpn_are_masked_and_what_follows_is_kept() -> None:
+    """The third column is the secret, also in quotes; a block ends with its tag; line by line as at once."""
+    for text in (
+        '# client server secret IP\n# of ada\n"ada" * "Gr3en tea" 10.0.0.2\nbob * sunflower\n',
+        "<auth-user-pass>\nada\nsunflower\n</auth-user-pass>\nremote vpn.example 1194\n",
+        "<tls-auth>\n-----BEGIN OpenVPN Static key V1-----\n6acef03f62675b4b1bbd03e53b187727\n"
+        "-----END OpenVPN Static key V1-----\n</tls-auth>\nremote vpn.example 1194\n",
+    ):
+        lines = LineMask()
+        for masked in (mask_source(text), "\n".join(map(lines.line, text.split("\n")))):
+            assert not any(secret in masked for secret in ("Gr3en tea", "sunflower", "6acef03f"))
+            assert masked.split("\n")[-2] == text.split("\n")[-2] or "sunflower" in text.split("\n")[-2]
+            assert masked.startswith(text.split("\n")[0])
+
+
+def test_rows_of_documentation_are_kept() -> None:
+    """A list's row of reStructuredText says what a parameter is; between < and > stands what to fill in."""
+    for text in (
+        "   * - Password\n     - The account's password.\n   * - ``token``\n     - A token (str).",
+        "token=<sha256:32bytes>", "api_key=<your_key_123>", "password=<your-password>",
+    ):  # fmt: skip
+        assert mask_source(text) == text
+    assert mask_source("TOKEN=<x9Fq2LmZ7>") == "TOKEN=***"
+
+
 @pytest.mark.parametrize("behind", ["", ";", "; then", ", x", ".", ")", "]", "}", "|", "&", ">", "`", "'", " "])
 def test_login_of_an_address_is_masked_whatever_stands_behind_it(behind: str) -> None:
     """Signs of a sentence, a list or a command end the address."""

@@ -59,14 +59,17 @@ _KEY_OF_ID = re.compile(
     r"""((?<![A-Z0-9])A[KS]IA[A-Z0-9]{16}\\?["']?[ \t,:;]{1,4}\\?["']?)[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])"""
 )
 """AWS' secret behind its id, without a name."""
-_PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}(?:PRIVATE KEY|OPENSSH KEY)(?: BLOCK)?-----|PuTTY-User-Key-File-\d:")
+_PEM = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,60}(?:PRIVATE KEY|OPENSSH KEY|OpenVPN Static key V\d)(?: BLOCK)?-----"
+    r"|PuTTY-User-Key-File-\d:"
+)
 _PASSES = 4
 """Maximum number of passes over one line."""
 _NEAR = 5
 """Lines over which a name and its value may lie apart."""
 _MOST_NAMES = 4
 """Names of secrets that a value goes over at most."""
-_PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,80}-----|Private-MAC:[^\n]{0,200}")
+_PEM_END = re.compile(r"-----END [A-Za-z0-9 ]{0,80}-----|Private-MAC:[^\n]{0,200}")
 _END_OF_LINE = re.compile("\n")
 _NAMED_NEXT = re.compile(r"[,;]([A-Za-z_][\w.\-]{0,80})([=:]?)$")
 _GIVEN_NEXT = re.compile("[ \t]{0,8}[=:]")

@@ -107,6 +107,11 @@ _ITEM = re.compile(
 )
 _GAP = re.compile(r"[ \t]{2,80}")
 _RULE = re.compile(r"[ \t]{0,80}={2,80}(?:[ ]{1,8}={2,80}){1,60}[ \t]{0,8}\r?")
+_CHAP_HEAD = re.compile(r"#[ \t]{0,8}client[ \t]{1,40}server[ \t]{1,40}secret\b", re.IGNORECASE)
+_CHAP = re.compile(
+    r"""[ \t]{0,8}(?:(?:"[^"\n]{1,200}"|(?!\#)[^\s"]{1,200})[ \t]{1,80}){2}"""
+    r"""(?P<quote>"?)(?P<value>(?<=")[^"\n]{1,400}|(?<!")[^\s"]{1,400})(?P=quote)(?=\s|$)"""
+)
 _TOP = re.compile(r"(?!kind:|apiVersion:)[A-Za-z]{1,40}:(?:[ ]|\r?$)")
 _KEYWORDS = word_set("await not lambda new yield return typeof if")
 _GIVEN = re.compile(r"[A-Za-z_][\w.]{0,80}\s?(?:[,})\]]|$)")
@@ -359,7 +364,7 @@ def _is_told(match: re.Match[str], name: str, value: str, verb: str) -> bool:
 
 class Columns(NamedTuple):
     """What separates the columns of a table, and their names; "-": what is indented below a name, "kind": a cluster's
-    Secret."""
+    Secret, "<": OpenVPN's user and password, "chap": the columns of pppd's secrets."""
 
     separator: str
     names: tuple[str, ...]
@@ -379,6 +384,10 @@ def columns(line: str, ruled: bool = False) -> Columns | None:
         return RULED
     if line.rstrip() == "kind: Secret":
         return Columns("kind", ())
+    if line.strip() == "<auth-user-pass>":
+        return Columns("<", ())
+    if _CHAP_HEAD.match(line):
+        return Columns("chap", ())
     block = _BLOCK.fullmatch(line)
     if block is not None:
         name = block["name"]
@@ -408,6 +417,11 @@ def in_columns(line: str, table: Columns) -> str | None:
         return _in_cluster(line)
     if separator == "-":
         return _in_block(line, names[0], table.indent)
+    if separator == "<":
+        return None if line.lstrip().startswith("</") else line.replace(line.strip(), MASK, 1) if line.strip() else line
+    if separator == "chap":
+        one = _CHAP.match(line)
+        return line if one is None else line[: one.start("value")] + MASK + line[one.end("value") :]
     edge = "|" if separator == "|" else ""
     bare = line.strip()
     row = bare.removeprefix(edge).removesuffix(edge)
@@ -1009,6 +1023,11 @@ SPANNING = Contexts(
     Context(("<value>", "<string>"), _in(
         r"<(?:name|key)>\s{0,20}~NAME~\s{0,20}</(?:name|key)>\s{0,200}<(?:value|string)>(?P<value>[^<>\n]{1,4000})</",
     ), _by_name),
+    # * - name, and - value below: a row of reStructuredText's lists
+    Context(("* - ",), _in(
+        r"""^[ \t]{0,80}\*[ ]-[ ]{1,8}[`"']{0,2}(?P<name>[^\W\d][\w .\-/]{0,60}?)[`"']{0,2}[ \t]{0,8}\r?\n""",
+        r"""[ \t]{1,80}-[ ]{1,8}(?P<quote>[`"']{0,2})(?P<value>[^\s"'`][^\n"'`]{2,4000}?)(?P=quote)[ \t]{0,8}\r?$""",
+    ), _of_cell),
     # variable "name" { default = "value" }
     Context(("variable",), _in(
         r"""\bvariable\s{1,8}["']~NAME~["']\s{0,8}\{[^{}]{0,400}?\bdefault\s{0,8}=\s{0,8}~QUOTED~""",
@@ -1062,6 +1081,7 @@ _NAME_OF_NEXT = re.compile(
     r"""(?P<name>[A-Za-z_][\w.\-]{0,80})(?:["']?,?|</(?:name|key)>)"""
     r"""|["']?(?P<block>[A-Za-z_][\w.\-]{0,80})["']?(?::(?:[ ]{1,8}(?:[|>][+\-]?|\{))?|[ ]{0,8}=[ ]{0,8}\\?)"""
     r"""|(?P<text>[A-Za-z_][\w.\-]{0,80})[ ]?[=:][ ]?(?:"{3}|'{3})"""
+    r"""|^[ \t]{0,80}\*[ ]-[ ](?P<item>[A-Za-z][\w .\-]{0,60}?)[`"']{0,2}"""
     r"""|^[ \t]{0,8}(?P<alone>[A-Za-z_][\w.]{0,80})"""
     r"""|\bvariable[ ]{1,8}["'](?P<variable>[A-Za-z_][\w.\-]{0,80})["'][ ]{0,8}\{)[ ]{0,8}\r?$"""
 )

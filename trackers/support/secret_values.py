@@ -33,6 +33,7 @@ _MARK = re.compile(
     r"<[^<>]{1,200}>|\[[A-Za-z_]{1,40}\]|\{[\w.\[\]:!, \"'\-]{1,200}\}|[\W_]{0,8}|\*+|[xX]{3,}|\.{3}|-+|(?:\\[nrt])+"
     r"|(?:hf_|sk-|[A-Za-z_\-]{1,20}[_\-])?[xX]{3,}|[A-Za-z0-9_\-]{1,20}(?:\.{3}|…)"
 )
+_BETWEEN = re.compile(r"<[^\s<>]{8,400}>")
 _FORMAT = re.compile(r"%(?:\(|[A-Za-z_]\w*%|[\d.]{0,6}[sdrfgxq](?!\w)|$|\W)")
 """A value that is filled in, or a variable of cmd.exe; ``%41`` is a character, as addresses have it."""
 _YOURS = re.compile(
@@ -157,6 +158,8 @@ def _is_name_of_one(name: str, value: str, says: Secrecy) -> bool:
 
 def is_mark(value: str) -> bool:
     """Does the text stand for another, as ``<your key>``, ``***`` and ``<|endoftext|>`` do?"""
+    if _is_between(value):
+        return False
     if _MARK.fullmatch(value) is not None or (len(value) > 2 and value.isalpha() and len(set(value.lower())) == 1):
         return True
     rest = _FIELD.sub("", value) if "{" in value else value  # of a format: "{user}:{password}"
@@ -172,7 +175,16 @@ def is_none(value: str) -> bool:
 
 def is_template(value: str) -> bool:
     """Does the text begin as a variable, a format or a placeholder does?"""
-    return value.startswith(("$", "<", "{")) or _FORMAT.match(value) is not None
+    if value.startswith("<"):
+        return not _is_between(value)
+    return value.startswith(("$", "{")) or _FORMAT.match(value) is not None
+
+
+def _is_between(value: str) -> bool:
+    """Is it a secret between < and >, where a placeholder stands else?"""
+    inside = value[1:-1]
+    mixed = inside != inside.lower() and inside != inside.upper() and any(map(str.isdigit, inside))
+    return mixed and _BETWEEN.fullmatch(value) is not None and looks_made(inside)
 
 
 @functools.lru_cache(4096)
