@@ -314,6 +314,57 @@ def test_note_of_somebody_else_moves_nothing_out(run: RunDirectory, tmp_path: Pa
     assert trash.bring_back(trash.find("one", ROOT)).note.trackers["csv"].state == "failed"
 
 
+@pytest.mark.parametrize("place", ["tensorboard", trash.FILES])
+def test_folder_of_a_run_that_is_a_link_has_nothing_renamed(run: RunDirectory, tmp_path: Path, place: str) -> None:
+    """A run's directory may hold links: event files elsewhere keep their names as it goes and comes."""
+    (tmp_path / "others").mkdir()
+    events = tmp_path / "others/events.out.tfevents.1.host"
+    events.touch()
+    shutil.rmtree(run.path / place, ignore_errors=True)
+    (run.path / place).symlink_to(events.parent)
+    trash.remove(run)
+    assert events.exists()
+    trash.bring_back(trash.find("one", ROOT))
+    assert sorted(path.name for path in events.parent.iterdir()) == [events.name]
+
+
+@pytest.mark.parametrize("place", ["removed.files", "removed.files/csv", "removed.files/csv/0/key"])
+def test_note_of_somebody_else_moves_nothing_in(run: RunDirectory, tmp_path: Path, place: str) -> None:
+    """What a link in the run's directory leads to stays where it is, though the note names it."""
+    (tmp_path / "home/csv/0").mkdir(parents=True)
+    for secret in ("home/csv/0/key", "home/0/key"):
+        (tmp_path / secret).parent.mkdir(exist_ok=True)
+        (tmp_path / secret).write_text("secret")
+    removed = trash.remove(run)
+    shutil.rmtree(removed.path / trash.FILES)
+    link = removed.path / place
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(tmp_path / ("home" if place != "removed.files/csv/0/key" else "home/csv/0/key"))
+    removed.note.trackers["csv"].moved = [(str(tmp_path / "tables/key"), "removed.files/csv/0/key")]
+    (removed.path / trash.NOTE).write_bytes(msgspec.json.encode(removed.note))
+    back = trash.bring_back(trash.find("one", ROOT))
+    assert "is a link" in back.note.trackers["csv"].text
+    assert (tmp_path / "home/csv/0/key").read_text() == (tmp_path / "home/0/key").read_text() == "secret"
+    assert not os.path.lexists(tmp_path / "tables/key")
+
+
+def test_note_names_files_of_trackers_that_have_some(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tracker whose files are moved nowhere has none brought back: another project in trackio's directory, say."""
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    removed = trash.remove(run)
+    kept = removed.path / trash.FILES / "trackio/0/p.db"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    moved = [(str(tmp_path / "trackio/p.db"), "removed.files/trackio/0/p.db")]
+    removed.note.trackers["trackio"] = trash.RemovalOutcome(state="moved", moved=moved)
+    (removed.path / trash.NOTE).write_bytes(msgspec.json.encode(removed.note))
+    back = trash.bring_back(trash.find("one", ROOT))
+    assert "where trackio has no files of this run" in back.note.trackers["trackio"].text
+    assert not (tmp_path / "trackio/p.db").exists()
+
+
 def test_artifacts_that_others_use_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is removed."""
     monkeypatch.chdir(tmp_path)

@@ -22,6 +22,7 @@ from tests import ROOT
 from tests.retention.support import DAY_S, files, program
 from trackers.cli.scripts import primus
 from trackers.errors import NotFound, UsageError
+from trackers.retention import prune
 from trackers.retention.archive import make, put_back
 from trackers.retention.prune import benchmark_results, carry_out, due_logs
 
@@ -172,6 +173,29 @@ def test_killed_compression_loses_nothing_and_goes_on(point: str) -> None:
     assert program("prune", "--logs", "--yes").returncode == 0
     assert not OLD.exists()
     assert gzip.decompress(OLD.with_name(OLD.name + ".gz").read_bytes()) == TEXT
+
+
+def test_compressed_log_swapped_for_a_link_changes_no_permissions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who can write to a directory of logs may replace what is being written: its permissions go to the file itself."""
+    log = put(Path("benchmark_results/a.log"), 8)
+    log.chmod(0o666)
+    secret = Path("secret")
+    secret.write_text("secret")
+    secret.chmod(0o600)
+    before = secret.stat()
+
+    def swap(path: Path) -> str:
+        digest = real(path)
+        path.rename(path.with_name("aside"))
+        path.symlink_to(secret.absolute())
+        return digest
+
+    real = prune._unzipped_digest
+    monkeypatch.setattr(prune, "_unzipped_digest", swap)
+    with contextlib.suppress(OSError, UsageError):
+        carry_out(due_logs(Path("benchmark_results"))[0])
+    after = secret.stat()
+    assert (after.st_mode, after.st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
 
 
 def test_other_compressed_log_is_not_overwritten() -> None:

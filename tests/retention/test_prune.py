@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -91,6 +92,48 @@ from trackers.journal.run_directory import RunDirectory
 failpoints.arm(sys.argv[2])
 delete(RunDirectory(Path(sys.argv[1])), 0)
 """
+
+
+ROOT_ONLY = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives files to another account")
+PLACES = ("runs", "runs/digits", "runs/.ranks", "runs/digits/link")
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("place", PLACES)
+def test_deletion_that_somebody_else_says_was_begun_isnt_ended(run: RunDirectory, tmp_path: Path, place: str) -> None:
+    """Who can write to a folder of runs has nothing deleted there, nor through a link that leads elsewhere."""
+    precious = tmp_path / ("elsewhere" if place.endswith("link") else place) / "precious/file.txt"
+    precious.parent.mkdir(parents=True)
+    precious.write_text("precious")
+    if place.endswith("link"):
+        (tmp_path / place).symlink_to(precious.parents[1])
+    (tmp_path / place / prune.DOOMED).touch()
+    if not place.endswith("link"):
+        os.chown(tmp_path / place / prune.DOOMED, 65534, -1)
+    assert list(prune.unfinished_deletions(Path("runs"))) == [Path(place)]
+    with pytest.raises(UsageError, match="not all there is one account's, or it is a link"):
+        prune.finish(Path(place))
+    assert precious.read_text() == "precious"
+    assert run.identity.exists()
+
+
+@pytest.mark.parametrize("kind", [pytest.param("link", marks=ROOT_ONLY), "folder"])
+def test_folder_that_is_swapped_is_not_emptied(run: RunDirectory, tmp_path: Path, kind: str) -> None:
+    """The one that is emptied holds the file that says what it is, also where another came into its place meanwhile."""
+    precious = tmp_path / "precious"
+    (precious / "deep").mkdir(parents=True)
+    (precious / "deep/file.txt").write_text("precious")
+    aside = run.path.with_name(f".{run.path.name}.deleting")
+    if kind == "link":
+        (precious / prune.DOOMED).touch()
+        aside.symlink_to(precious)
+        os.chown(aside, 65534, -1, follow_symlinks=False)
+    else:
+        precious.rename(aside)
+    os.replace(run.identity, run.path / prune.DOOMED)
+    with pytest.raises(OSError, match=r"another account|run\.json\.deleting|Not a directory|not empty"):
+        prune.finish(run.path)
+    assert (tmp_path / "precious" if kind == "link" else aside).joinpath("deep/file.txt").exists()
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -143,7 +143,7 @@ def remove(run: RunDirectory, *, at: Iterable[str] = (), local: bool = False, st
             raise UsageError(f"{trash} is a link, and removed runs go nowhere else: remove it, then again")
         target = trash / f"{run.path.name}.{note.time:.6f}"
         failpoint("trash.move.before")
-        os.rename(run.path, target)
+        confined.move(run.path, target, root=run.path.parent)
         failpoint("trash.move.after")
         _drop_leases(target)
     removed = Removed(target, note)
@@ -233,16 +233,7 @@ def empty(removed: Removed) -> int:
         OSError: the rest goes with the next call.
     """
     size = removed.size()
-    for entry in sorted(removed.path.iterdir()):
-        if entry.name == NOTE:  # last: it tells who comes after a kill what this is
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
-        failpoint("empty.entry.after")
-    (removed.path / NOTE).unlink()
-    removed.path.rmdir()
+    confined.remove_folder(removed.path, NOTE, lambda: failpoint("empty.entry.after"))
     with contextlib.suppress(OSError):
         removed.path.parent.rmdir()
     return size
@@ -313,7 +304,9 @@ def _take_out(removed: Removed, name: str, outcome: RemovalOutcome) -> None:
         target = removed.path / FILES / name / f"{number}" / path.name
         outcome.moved.append((str(path), str(target.relative_to(removed.path))))
         _write(removed.path, removed.note)
-        _move(path, target)
+        confined.make_folder(target.parent, root=removed.path)
+        with confined.pinned(target, root=removed.path) as place:
+            _move(path, place)
     _hide_events(removed.path)
     outside = tracker.place(info)
     if files or (tracker.symbol and not outside):
@@ -335,10 +328,14 @@ def _undo(run: RunDirectory, name: str, outcome: RemovalOutcome) -> None:
             raise UsageError(
                 f"{NOTE} names {source!r:.200}, where {name} has no files of this run: it stays in {moved}"
             )
-        if moved.exists():
-            if os.path.lexists(source):
-                raise UsageError(f"{source} is there: remove or rename it, then again")
-            _move(moved, Path(source))
+        with contextlib.suppress(FileNotFoundError), confined.pinned(moved, root=run.path) as kept:
+            if kept.is_symlink():
+                raise UsageError(f"{moved} is a link: it stays")
+            if kept.exists():
+                if os.path.lexists(source):
+                    raise UsageError(f"{source} is there: remove or rename it, then again")
+                Path(source).parent.mkdir(parents=True, exist_ok=True)
+                _move(kept, Path(source))
     outcome.moved = []
     if outcome.state in ("removed", "failed", "asked"):
         if read_account(run, name).time or name == addresses.STORAGE:
@@ -365,6 +362,7 @@ def _may_hold(name: str, info: RunInfo, path: Path) -> bool:
         bool(location)
         and os.path.isabs(location)
         and inside
+        and registry.load(name).own_files is not Tracker.own_files
         and path.parent.resolve().is_relative_to(Path(location).resolve())
     )
 
@@ -399,7 +397,6 @@ def _of_store(info: RunInfo, name: str, note: Removal, home: Path) -> RunInfo:
 
 def _move(source: Path, target: Path) -> None:
     """Move a file or a directory, to another disk, too; twice is harmless."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.rename(source, target)
     except OSError as error:
@@ -407,8 +404,10 @@ def _move(source: Path, target: Path) -> None:
             raise
         part = target.with_name(f".{target.name}.part")
         shutil.rmtree(part, ignore_errors=True)
-        copy: Callable[..., object] = shutil.copytree if source.is_dir() else shutil.copy2
-        copy(source, part, **({"symlinks": True} if source.is_dir() else {}))
+        if source.is_dir():
+            shutil.copytree(source, part, symlinks=True)
+        else:
+            shutil.copy2(source, part, follow_symlinks=False)
         os.rename(part, target)
         shutil.rmtree(source) if source.is_dir() else source.unlink()
 
@@ -423,10 +422,10 @@ def _show_events(folder: Path) -> None:
 
 def _rename_events(folder: Path, word: str, other: str) -> None:
     for inside in ("tensorboard", FILES):
-        for base, _, names in os.walk(folder / inside):
+        for base, _, names in () if (folder / inside).is_symlink() else os.walk(folder / inside):
             for name in names:
                 if word in name:
-                    os.rename(os.path.join(base, name), os.path.join(base, name.replace(word, other)))
+                    confined.replace(Path(base, name), Path(base, name.replace(word, other)), root=folder)
 
 
 def _write(folder: Path, note: Removal) -> None:

@@ -77,10 +77,12 @@ def finish(path: Path) -> int:
     """End such a deletion; return how many bytes were freed.
 
     Raises:
-        UsageError: a new run has begun there.
+        UsageError: a new run has begun there, or it may be somebody else who says that it was.
     """
     if (path / "run.json").exists():
         raise UsageError(f"{path}: a new run began where an old one was being deleted; remove {path / DOOMED} yourself")
+    if path.is_symlink() or len({entry.lstat().st_uid for entry in (path, *path.rglob("*"))}) > 1:
+        raise UsageError(f"{path}: not all there is one account's, or it is a link; remove {path / DOOMED} yourself")
     size = total(run_sizes(path))
     _remove(path)
     return size
@@ -89,20 +91,11 @@ def finish(path: Path) -> int:
 def _remove(path: Path) -> None:
     aside = path if path.name.endswith(".deleting") else path.with_name(f".{path.name}.deleting")
     if aside != path:
-        if aside.exists():
-            shutil.rmtree(aside)
+        if (aside / DOOMED).exists():
+            confined.remove_folder(aside, DOOMED)
         os.replace(path, aside)
     failpoint("delete.aside")
-    for entry in sorted(aside.iterdir()):
-        if entry.name == DOOMED:  # last: it tells who comes after a kill what this is
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
-        failpoint("delete.entry.after")
-    (aside / DOOMED).unlink()
-    aside.rmdir()
+    confined.remove_folder(aside, DOOMED, lambda: failpoint("delete.entry.after"))
 
 
 COMPRESS_AFTER_S = 7 * 86400.0
@@ -248,11 +241,11 @@ def _compress(path: Path) -> int:
                     shutil.copyfileobj(log, zipped, FRAME_BYTES)
                 out.flush()
                 os.fsync(out.fileno())
+                os.fchmod(out.fileno(), seen.st_mode & 0o777)  # not by its name, which may be a link by then
+                os.utime(out.fileno(), ns=(seen.st_atime_ns, seen.st_mtime_ns))
             failpoint("logs.written")
             if _unzipped_digest(part) != content:
                 raise UsageError(f"{path} doesn't read back as it was compressed: it stays; look after this disk")
-            os.chmod(part, seen.st_mode & 0o777)
-            os.utime(part, ns=(seen.st_atime_ns, seen.st_mtime_ns))
             os.replace(part, target)
         except BaseException:
             part.unlink(missing_ok=True)

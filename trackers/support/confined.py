@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -256,6 +257,19 @@ def link(path: Path, target: str, *, root: Path | None = None) -> None:
         os.symlink(target, name, target_is_directory=True, dir_fd=folder)
 
 
+@contextlib.contextmanager
+def pinned(path: Path, *, root: Path) -> Iterator[Path]:
+    """A path to what lies, or is to lie, beneath a directory, through no link. It leads there though somebody puts a
+    link into a folder's place meanwhile, on systems with /proc.
+
+    Raises:
+        OSError: see :func:`open_fd`.
+    """
+    with _parent(path, root) as (folder, name):
+        own = Path(f"/proc/self/fd/{folder}", name)
+        yield own if own.parent.exists() else path
+
+
 def remove(path: Path, *, root: Path | None = None) -> None:
     """Remove a file; a link is removed itself, not what it points to.
 
@@ -264,6 +278,29 @@ def remove(path: Path, *, root: Path | None = None) -> None:
     """
     with _parent(path, root) as (folder, name):
         os.unlink(name, dir_fd=folder)
+
+
+def remove_folder(folder: Path, last: str, after: Callable[[], None] = lambda: None) -> None:
+    """Remove a folder with all that is in it, through no link: who can write beside it may swap it meanwhile.
+
+    Args:
+        last: the file in it that goes last, without which it isn't the one that is meant. after: called after each of
+            the others.
+
+    Raises:
+        OSError: the rest goes with the next call.
+    """
+    with _directory(folder) as fd:
+        if fd < 0:
+            shutil.rmtree(folder)
+            return
+        os.stat(last, dir_fd=fd, follow_symlinks=False)
+        for name in sorted(os.listdir(fd)):
+            if name != last:
+                _remove_tree(fd, name)
+                after()
+        os.unlink(last, dir_fd=fd)
+    folder.rmdir()
 
 
 def make_folder(path: Path, *, root: Path | None = None) -> None:
@@ -400,6 +437,22 @@ def _parent(path: Path, root: Path | None) -> Iterator[tuple[int | None, str]]:
         finally:
             if fd != top:
                 os.close(fd)
+
+
+def _remove_tree(folder: int, name: str) -> None:
+    try:
+        fd = os.open(name, _DIRECTORY | _NO_FOLLOW, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        os.unlink(name, dir_fd=folder)
+        return
+    try:
+        for entry in os.listdir(fd):
+            _remove_tree(fd, entry)
+    finally:
+        os.close(fd)
+    os.rmdir(name, dir_fd=folder)
 
 
 def _open_at(folder: int, base: Path, relative: str, flags: int, mode: int) -> int:

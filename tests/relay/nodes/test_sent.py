@@ -79,6 +79,22 @@ def test_note_names_nothing_else(tmp_path: Path, path: str) -> None:
     assert len([found for found in tmp_path.rglob("*.jsonl") if found.read_text() == "kept\n"]) == 2
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives a file to another account")
+def test_note_of_another_account_removes_nothing(tmp_path: Path) -> None:
+    """In a directory of runs that others can write to, who puts a launch's folder there has no run's files deleted."""
+    stream = tmp_path / "p/one/streams/sampler-1.1.jsonl"
+    folder = tmp_path / ".ranks/planted"
+    stream.parent.mkdir(parents=True)
+    folder.mkdir(parents=True)
+    stream.write_text("kept\n")
+    (folder / sent.NOTE).write_text(json.dumps(["p/one/streams/sampler-1.1.jsonl"]))
+    for path in (folder, folder / sent.NOTE):
+        os.chown(path, 65534, -1)
+    aged(tmp_path)
+    assert sent.forget(folder.parent, Path("next")) == 0
+    assert stream.read_text() == "kept\n"
+
+
 def test_next_launch_on_the_node_deletes_it(
     main: Node, other: Node, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

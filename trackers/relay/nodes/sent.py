@@ -59,7 +59,7 @@ def _forget(folder: Path, kept_s: float) -> bool:
     if time.time() - written < kept_s or any(_newer(path, written) for path in folder.iterdir()):
         return False
     root = folder.parent.parent
-    for path in msgspec.json.decode(confined.read(folder / NOTE, root=folder), type=list[str]):
+    for path in msgspec.json.decode(confined.read(folder / NOTE, root=folder, own=True), type=list[str]):
         name = StreamName.parse(path.rpartition("/")[2].removesuffix(".jsonl"))
         if confined.is_inside(path) and path.count("/") == 3 and name is not None and name.writer in WRITERS:
             with contextlib.suppress(OSError):
