@@ -131,7 +131,6 @@ SLOW_PAGES = (
     "analysis",
     "hardware",
     "ranks",
-    "removing",
     "resume",
     "tables",
     "tensor-inspection",
