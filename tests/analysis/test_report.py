@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from benchmarks import plotting
 from tests import browser as chromium
@@ -22,6 +23,8 @@ from trackers.analysis import report
 from trackers.analysis.curves import open_runs
 from trackers.analysis.tables import format_value
 from trackers.cli import analysis as command
+from trackers.cli.app import app
+from trackers.metrics.styles import COLOURS, DARK_COLOURS, identity_of, styles_of
 from trackers.plotting import html_page
 
 
@@ -159,6 +162,51 @@ def test_settings_beyond_the_results_have_a_table_of_their_own() -> None:
         "s09",
         "s10",
     ]
+
+
+def test_columns_of_texts_begin_at_the_left() -> None:
+    """Words below each other's first letter, numbers below each other's last digit; on the page the heads, too."""
+    for name, words in (("a", "adam"), ("b", "sgd")):
+        write_run(name, losses(9), config={"optimizer": words, "lr": len(words)})
+    text = report.markdown(open_runs(["a", "b"]), when="now")
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    head, rule = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines[:2])
+    sides = dict(zip(head, rule, strict=True))
+    assert (sides["run"], sides["optimizer"], sides["lr"]) == ("---", "---", "---:")
+    assert re.search(r"th, td {[^}]*text-align: left", Path(html_page.__file__).with_name("page.css").read_text())
+
+
+def test_report_has_the_colours_of_page_and_plot(tmp_path: Path) -> None:
+    """Each run's curve and its bar have the style that the run's id asks for, in any choice of runs."""
+    ids = [f"r{number}" for number in range(4)]
+    for run in ids:
+        write_run(run, losses(9))
+    for chosen in (ids, ids[2:]):
+        styles = dict(zip(chosen, styles_of([identity_of(run) for run in chosen]), strict=True))
+        runs = open_runs(chosen)
+        path = tmp_path / f"{len(chosen)}.html"
+        html_page.save_report(runs, report.markdown(runs, when="now"), path, title="Colours")
+        data = data_of(path.read_text())
+        assert (data["colours"], data["dark"]) == (list(COLOURS), list(DARK_COLOURS))
+        assert dict(data["picture"]["legend"]) == styles
+        panels = data["picture"]["panels"]
+        lines = [(line["label"], line["style"]) for panel in panels for line in panel.get("lines", ())]
+        assert len(lines) >= len(chosen)
+        assert set(lines) == set(styles.items())
+
+
+def test_summary_of_a_workflow_gets_the_markdown_beside_a_page(tmp_path: Path) -> None:
+    """``--markdown -o page.html >> "$GITHUB_STEP_SUMMARY"``, as documented: standard output has the report alone."""
+    write_run("a", losses(9), config={"lr": 0.1})
+    done = CliRunner().invoke(app, ["report", "a", "--markdown", "-o", str(tmp_path / "report.html")])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("# Report of 1 run")
+    assert "## Results" in done.stdout
+    assert "Saved" not in done.stdout
+    assert "report.html" in done.stderr
+    page = (tmp_path / "report.html").read_text()
+    assert "<h1>Report of 1 run</h1>" in page
+    assert "<h2>Results" in page
 
 
 def test_curves_are_drawn_as_text_on_one_scale() -> None:

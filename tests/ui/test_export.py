@@ -21,6 +21,7 @@ from trackers.records import Media, MediaFile, Record, Text
 from trackers.ui.export import export
 
 HOSTILE = '"><script>alert(1)</script>'
+LONG = f"{HOSTILE} a seven that was taken for a one"
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (path / "media").mkdir(exist_ok=True)
         np.save(path / "media/a.npy", np.full((8, 8), 100, np.uint8))
         np.save(path / "media/b.npy", np.full((8, 8), number, np.uint8))
-        items = [MediaFile(format="npy", file=f"media/{name}.npy", caption=HOSTILE) for name in "ab"]
+        items = [MediaFile(format="npy", file=f"media/{name}.npy", caption=LONG) for name in "ab"]
         items.append(MediaFile(format="npy", file="../../../secret.npy"))
         media = [Media(name=HOSTILE, type="image", items=items, step=step, time=T0) for step in (1, 2)]
         write_run(f"r{number}", rows, config={"lr": number}, project="p", more=media)
@@ -48,6 +49,10 @@ def test_files_are_told_with_their_sizes(capsys: pytest.CaptureFixture[str], mon
         assert sum(path.stat().st_size for path in files) == done.page_bytes + done.media_bytes
         assert sorted(path.parent.name for path in files) == ["media"] * 3 + ["page"]
     assert str(done).startswith("2 runs: page ")
+    assert "<h1>Report of 2 runs</h1>" in Path("page/index.html").read_text()
+    export(open_runs(["r0"]), "page")
+    assert "<h1>Report of 1 run</h1>" in Path("page/index.html").read_text()
+    export(open_runs(["p"]), "page")
     text = Path("page/index.html").read_text()
     assert "<script>alert" not in text
     assert "http:" not in text.replace("http://www.w3.org", "")
@@ -192,4 +197,6 @@ def test_page_opens_from_a_folder(width: int, dark: bool, tmp_path: Path) -> Non
         until(lambda: window.script(f"return {every}.every(one => one.complete)"))
         assert window.script(f"return {every}.map(one => one.naturalWidth)") == [8] * 8
         assert window.script("return document.documentElement.scrollWidth <= innerWidth")
+        wide = "[...document.querySelectorAll('.media figure')].map(one => one.offsetWidth)"
+        assert set(window.script(f"return {wide}")) == {144}  # a caption wraps below its picture: 9 rem at least
         assert window.console() == []

@@ -62,7 +62,7 @@ def winner(results: Sequence[Result]) -> Winner:
         speeds, what = each, "samples/s per GPU" if counted else "samples/s" if each else what
     speeds.sort(key=lambda pair: -pair[0])
     if not speeds:
-        return Winner(None, "No result says, or lets derive, its tokens/s per GPU.")
+        return Winner(None, "No result has tokens/s or samples/s, or the batch size that would give them.")
     speed, first = speeds[0]
     if len(speeds) == 1:
         others = f"; {len(results) - 1} others don't say theirs" if len(results) > 1 else ""
@@ -150,7 +150,15 @@ def _whole_section(heading: str, results: Sequence[Result], columns: _Columns) -
     rows = [[result.name, *(read(result) for _, read in columns)] for result in results]
     if all(cell is None for row in rows for cell in row[1:]):
         return f"## {heading}\n\nNo result says it.\n"
-    return f"## {heading}\n\n" + render(TextTable(["result", *(title for title, _ in columns)], rows), "markdown")
+    return f"## {heading}\n\n" + _table(["result", *(title for title, _ in columns)], rows)
+
+
+def _table(
+    heads: list[str], rows: list[list[Any]], texts: int = 1, tones: dict[tuple[int, int], str] | None = None
+) -> str:
+    """A table in Markdown; columns that have texts alone are aligned at the left."""
+    more = [column for column in range(len(heads)) if all(isinstance(row[column], str | None) for row in rows)]
+    return render(TextTable(heads, rows, texts=texts, more_texts=frozenset(more), tones=tones or {}), "markdown")
 
 
 def _section(heading: str, results: Sequence[Result], columns: _Columns) -> str:
@@ -159,7 +167,7 @@ def _section(heading: str, results: Sequence[Result], columns: _Columns) -> str:
     if not present:
         return ""
     rows = [[result.name, *(read(result) for _, read in present)] for result in results]
-    return f"## {heading}\n\n" + render(TextTable(["run", *(title for title, _ in present)], rows), "markdown")
+    return f"## {heading}\n\n" + _table(["run", *(title for title, _ in present)], rows)
 
 
 def _setting(name: str) -> Callable[[Result], Any]:
@@ -298,8 +306,8 @@ def _metrics(comparison: Comparison, known: Sequence[RunStats]) -> str:
             same.append(f"{escape_markdown(title)} {escape_markdown(values.pop())}")
     rows = [[row[column] for column in kept] for row in table.rows]
     tones = {(row, kept.index(column)): tone for (row, column), tone in table.tones.items() if column in kept}
-    words = TextTable([table.headers[column] for column in kept], rows, texts=2 if 1 in kept else 1, tones=tones)
-    return render(words, "markdown") + (f"\nThe same in all: {', '.join(same)}.\n" if same else "")
+    words = _table([table.headers[column] for column in kept], rows, texts=2 if 1 in kept else 1, tones=tones)
+    return words + (f"\nThe same in all: {', '.join(same)}.\n" if same else "")
 
 
 def _curves(runs: Sequence[PlottedRun], comparison: Comparison) -> Iterator[str]:

@@ -339,7 +339,7 @@ def report(
         from trackers.plotting import html_page
 
         with_pictures = work.markdown(runs, when=when, title=title, pictures=True)
-        html_page.save_report(runs, with_pictures, output, title=title or f"Report of {len(runs)} runs")
+        html_page.save_report(runs, with_pictures, output, title=title)
     elif output is not None:
         write_text(output, f"{text}\n<!-- {SIGNATURE} -->\n")
     if as_json:

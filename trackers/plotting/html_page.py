@@ -112,13 +112,13 @@ def save_report(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title:
     """Write the page.
 
     Args:
-        markdown: the report; raw HTML in it is shown, not obeyed. more: see :func:`save`.
+        markdown: the report; raw HTML in it is shown, not obeyed. title: "" for the report's own. more: see :func:`save`.
 
     Raises:
         UsageError: it can't be written.
     """
     first, _, rest = markdown.partition("\n")  # the page has its title already
-    text = rest if first.startswith("# ") else markdown
+    text, title = (rest, title or first[2:]) if first.startswith("# ") else (markdown, title)
     above, heading, below = text.partition(f"\n{CURVES_HEADING}\n")  # the charts take its place
     if heading:
         below = "\n## ".join(["", *below.split("\n## ")[1:]])

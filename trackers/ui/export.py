@@ -68,7 +68,7 @@ def export(runs: Sequence[PlottedRun], place: str, *, title: str = "") -> Export
             raise UsageError(f"{target} is there, and holds something else: give another --export")
     try:
         with tempfile.TemporaryDirectory(prefix="trackers-export-") as folder:
-            done = _write(runs, Path(folder), title or f"{len(runs)} runs")
+            done = _write(runs, Path(folder), title)
             _publish(Path(folder), place)
     except OSError as error:
         raise UsageError(f"{error.filename or place}: {error.strerror or error}") from None
