@@ -112,7 +112,7 @@ def save_report(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title:
     """Write the page.
 
     Args:
-        markdown: the report; raw HTML in it is shown, not obeyed. title: "" for the report's own. more: see :func:`save`.
+        markdown: the report; raw HTML in it is shown, not obeyed. title: "" for its own. more: see :func:`save`.
 
     Raises:
         UsageError: it can't be written.
