@@ -153,21 +153,17 @@ def _whole_section(heading: str, results: Sequence[Result], columns: _Columns) -
     return f"## {heading}\n\n" + _table(["result", *(title for title, _ in columns)], rows)
 
 
-def _table(
-    heads: list[str], rows: list[list[Any]], texts: int = 1, tones: dict[tuple[int, int], str] | None = None
-) -> str:
-    """A table in Markdown; columns that have texts alone are aligned at the left."""
-    more = [column for column in range(len(heads)) if all(isinstance(row[column], str | None) for row in rows)]
-    return render(TextTable(heads, rows, texts=texts, more_texts=frozenset(more), tones=tones or {}), "markdown")
+def _table(heads: list[str], rows: list[list[Any]], **fields: Any) -> str:
+    """A table in Markdown; columns that have texts alone are aligned at the left. fields: of the table."""
+    texts = [column for column in range(len(heads)) if all(isinstance(row[column], str | None) for row in rows)]
+    return render(TextTable(heads, rows, more_texts=frozenset(texts), **fields), "markdown")
 
 
 def _section(heading: str, results: Sequence[Result], columns: _Columns) -> str:
     """The columns of which some run has a value; "" where none has."""
     present = [(title, read) for title, read in columns if any(read(result) is not None for result in results)]
-    if not present:
-        return ""
     rows = [[result.name, *(read(result) for _, read in present)] for result in results]
-    return f"## {heading}\n\n" + _table(["run", *(title for title, _ in present)], rows)
+    return f"## {heading}\n\n" + _table(["run", *(title for title, _ in present)], rows) if present else ""
 
 
 def _setting(name: str) -> Callable[[Result], Any]:

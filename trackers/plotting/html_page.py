@@ -121,12 +121,9 @@ def save_report(runs: Sequence[PlottedRun], markdown: str, path: Path, *, title:
     text, title = (rest, title or first[2:]) if first.startswith("# ") else (markdown, title)
     above, heading, below = text.partition(f"\n{CURVES_HEADING}\n")  # the charts take its place
     if heading:
-        below = "\n## ".join(["", *below.split("\n## ")[1:]])
-        save(
-            charts(runs), path, title=title, text=as_html(below), above=as_html(f"{above}\n{CURVES_HEADING}"), more=more
-        )
-    else:
-        save(charts(runs), path, title=title, text=as_html(text), more=more)
+        text = "\n## ".join(["", *below.split("\n## ")[1:]])
+    above = as_html(f"{above}\n{CURVES_HEADING}") if heading else ""
+    save(charts(runs), path, title=title, text=as_html(text), above=above, more=more)
 
 
 def charts(runs: Sequence[PlottedRun]) -> Picture:

@@ -82,9 +82,8 @@ def _write(runs: Sequence[PlottedRun], folder: Path, title: str) -> Exported:
     done.media, done.media_bytes = len(sizes), sum(sizes.values())
     notes = f"<p>{html.escape(plain(str(done)).partition(': ')[0])}; media {format_size(done.media_bytes)}</p>"
     text = report.markdown(runs, when=time.strftime("%Y-%m-%d %H:%M:%S"), title=title)
-    html_page.save_report(
-        runs, text, folder / INDEX, title=title, more=f"<h2>Media</h2>{notes}{shown}" if shown else ""
-    )
+    more = f"<h2>Media</h2>{notes}{shown}" if shown else ""
+    html_page.save_report(runs, text, folder / INDEX, title=title, more=more)
     done.page_bytes = (folder / INDEX).stat().st_size
     return done
 
