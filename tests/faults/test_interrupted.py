@@ -319,6 +319,25 @@ def test_interrupted_on_a_full_disk_nothing_is_lost_or_doubled(run: Run, limited
         assert steps[number + 1] <= 1, at
 
 
+class Exhausted:
+    """A value that is read from an iterator at its end: C code raises that, without arguments."""
+
+    def __float__(self) -> float:
+        return next(iter(()))
+
+    item = __float__
+    shape = ()
+    dtype = "float32"
+
+
+def test_iterator_at_its_end_within_a_value_ends_nothing(run: Run) -> None:
+    """A StopIteration would end the script's own loop in silence: the value is left out, the others are recorded."""
+    run.log({"loss": 1.0, "odd": Exhausted()}, step=0)
+    run.summary["odd"] = Exhausted()
+    run.log_samples("rollouts", iter([[Exhausted()]]))
+    assert [record.values for record in journal(run) if isinstance(record, Metrics)] == [{"loss": 1.0}]
+
+
 def test_lines_are_whole_records(run: Run) -> None:
     """What the sweeps read is what any reader gets: each line decodes by itself."""
     run.log({"a": 1.0}, step=0)

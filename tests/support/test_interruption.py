@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import os
+import queue
 import signal
 import sys
 import threading
@@ -20,6 +22,13 @@ from trackers.support.interruption import interrupts, pass_on, suppress
 
 class TimeIsUp(Exception):
     """As a time-out raises it."""
+
+
+class TaskIsLate(Exception):
+    """As RQ's ``TimerDeathPenalty`` raises it from another thread: with words of its own."""
+
+    def __init__(self, *_: object, limit_s: int = 180) -> None:
+        super().__init__(f"Task exceeded maximum timeout value ({limit_s} seconds)")
 
 
 class Handlers:
@@ -130,13 +139,13 @@ def test_what_another_thread_raises_comes_from_outside() -> None:
         except Exception as raised:
             caught.append(raised)
 
-    for error in (TimeIsUp, TimeoutError, ValueError) * 5:
+    for error in (TimeIsUp, TimeoutError, ValueError, TaskIsLate) * 5:
         thread = threading.Thread(target=work)
         thread.start()
         while thread.is_alive():
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error))
             thread.join(0.01)
-    assert [interrupts(raised) for raised in caught] == [True] * 15
+    assert [interrupts(raised) for raised in caught] == [True] * 20
 
 
 def test_base_exceptions_come_from_outside() -> None:
@@ -159,7 +168,7 @@ class Odd:
     [
         lambda: float("x"), lambda: float(Odd()), lambda: Odd().item(), lambda: {}["name"], lambda: [][1],
         lambda: os.stat("/nowhere/at/all"), lambda: np.zeros(3).item(), lambda: int.from_bytes(b"1", "odd"),
-        lambda: 1 / 0,
+        lambda: 1 / 0, lambda: next(iter(())), lambda: queue.SimpleQueue().get_nowait(), lambda: json.loads("{"),
         lambda: [TimeIsUp].index(1), lambda: _fail(TimeIsUp()), lambda: "x".unknown,
     ],
 )  # fmt: skip

@@ -175,13 +175,9 @@ def is_package(name: str) -> bool | None:
     if path is not None:
         return path.is_dir() or path.name == "__init__.py"
     target = TABLE.get(name)
-    if target is None or (isinstance(target, str) and not _is_installed(target)):
+    if target is None or (isinstance(target, str) and importlib.util.find_spec(target) is None):
         return None
     return name in PACKAGES
-
-
-def _is_installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
 
 
 def real_file(name: str) -> Path | None:

@@ -24,7 +24,7 @@ def interrupts(error: BaseException) -> bool:
     """Whether an exception that was caught came from outside of what was called.
 
     A handler and a trace function get the frame that they interrupt as an argument. What another thread raises
-    (``PyThreadState_SetAsyncExc``) has no frame of its own and no arguments, where no statement raises it.
+    (``PyThreadState_SetAsyncExc``) has no frame and no arguments but its class's own, where no statement raises it.
     """
     if not isinstance(error, Exception):
         return True
@@ -40,7 +40,7 @@ def interrupts(error: BaseException) -> bool:
             others.append(trace.tb_frame.f_code)
     if others and not _handlers().isdisjoint(others):
         return True
-    return not error.args and not isinstance(error, MemoryError) and not _raises(trace)
+    return not _raises(trace) and _made_of_nothing(error)
 
 
 def pass_on(error: BaseException) -> None:
@@ -84,3 +84,12 @@ def _raises(trace: TracebackType) -> bool:
     """Whether a statement raised the exception, and not what the interpreter or C code did there."""
     code = trace.tb_frame.f_code.co_code
     return 0 <= trace.tb_lasti < len(code) and code[trace.tb_lasti] in _RAISING
+
+
+def _made_of_nothing(error: Exception) -> bool:
+    """Whether an exception can be one that was made of its class alone, which C code does with few others."""
+    if isinstance(error, (MemoryError, StopIteration, StopAsyncIteration)) or type(error).__module__ == "_queue":
+        return False
+    make: Any = type(error).__init__  # RQ's time-out, for one, has a message of its own
+    code = getattr(make, "__code__", None)
+    return not error.args or (code is not None and code.co_argcount - len(make.__defaults__ or ()) <= 1)

@@ -116,7 +116,7 @@ class InlineDelivery:
         except Stop:
             self._entries.remove(entry)  # it has said why
             lease.release()
-        except Exception as error:
+        except BaseException as error:
             if interrupts(error):
                 self._interrupted.add(delivery.name)
                 raise
@@ -124,9 +124,6 @@ class InlineDelivery:
             self._show_once(f"{delivery.name}: {type(error).__name__}: {error}; training and the other trackers go on")
             self._entries.remove(entry)
             lease.release()
-        except BaseException:
-            self._interrupted.add(delivery.name)
-            raise
 
 
 def _beat(lease: Lease, allow_s: float) -> None:

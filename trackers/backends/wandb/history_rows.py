@@ -238,15 +238,15 @@ class DestinationRows:
             (index for index in self._by_step.get(record.step, ()) if self._may_have_joined(index, record_names)), None
         )
 
-    def _may_have_joined(self, index: int, record_names: frozenset[str]) -> bool:
+    def _may_have_joined(self, index: int, names: frozenset[str]) -> bool:
         """Whether the values may be in a row that has another record's time: such a row has further names."""
         others = self._rows[index].names - RESERVED - ({STEP} if OWN_STEP not in self._rows[index].names else set())
-        return not others <= record_names and self._may_match(index, record_names)
+        return not others <= names and self._may_match(index, names)
 
-    def _may_match(self, index: int, record_names: frozenset[str]) -> bool:
+    def _may_match(self, index: int, names: frozenset[str]) -> bool:
         # The server may return "a.b" nested, under the name "a".
         unclaimed, nested = self._unclaimed[index], self._rows[index].names
-        return all(name in unclaimed or (name not in nested and _outer(name) in nested) for name in record_names)
+        return all(name in unclaimed or (name not in nested and name.partition(".")[0] in nested) for name in names)
 
 
 class HistoryRows:
@@ -529,10 +529,6 @@ def _media_name(record: Media) -> str:
     if chart is None or chart.get("panel") == "viz":
         return record.name
     return f"Custom Chart Tables/{record.name}_table" if chart.get("split_table") else f"{record.name}_table"
-
-
-def _outer(name: str) -> str:
-    return name.partition(".")[0]
 
 
 def _millisecond(time: float) -> int:

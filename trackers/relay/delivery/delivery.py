@@ -618,7 +618,7 @@ class Delivery:
         self._retry_at = time.monotonic() + pause
         return pause
 
-    def note_traceback(self, error: Exception) -> None:
+    def note_traceback(self, error: BaseException) -> None:
         """Write an exception's traceback to ``relay.log``; the same one once per process."""
         if isinstance(error, OSError) and self._restarts:  # its server is away: each new process would say so
             return
