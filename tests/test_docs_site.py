@@ -261,14 +261,17 @@ def test_promise_of_security_has_its_tests(block: str, after: str) -> None:
 
 
 ROWS = {
-    "files below a run": "test_planted_thing_is_not_used",
+    "files below a run": "test_planted_thing_is_not_used test_folders_of_a_killed_run_that_are_links_lead_nowhere "
+    "test_stream_that_is_no_file_holds_no_resumed_run_up test_folder_of_a_copy_that_is_a_link_leads_nowhere",
     "new files": "test_new_files_are_exclusive_and_plain test_other_name_of_ones_own_file_is_not_written_to "
     "test_backup_is_not_put_back_through_a_link test_restored_file_runs_as_nobody_else "
-    "test_file_of_a_backup_runs_as_nobody_else",
+    "test_file_of_a_backup_runs_as_nobody_else test_links_that_somebody_else_put_there_lead_nowhere "
+    "test_packed_file_swapped_for_a_link_leaves_its_target_alone",
     "files that a vendor's client opens": "test_file_that_is_not_the_runs_is_rejected",
     "what lies beside files of other formats": "test_settings_beside_a_table_are_no_link "
     "test_long_manifest_is_read_where_the_client_puts_it test_run_is_a_run_whatever_its_directory_is_called "
-    "test_offline_file_of_wandb_leads_nowhere test_table_that_is_a_link_is_read",
+    "test_offline_file_of_wandb_leads_nowhere test_file_of_an_artifact_is_the_one_that_was_hashed "
+    "test_table_that_is_a_link_is_read",
     "an MLflow server's location of artifacts": "test_artifact_store_that_nobody_named_is_refused "
     "test_database_sends_nobody_to_files_of_others",
     "an answer of an MLflow server": "test_answers_have_an_end test_mlflow_lists_end test_pages_have_an_end",

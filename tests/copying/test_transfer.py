@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -25,7 +26,7 @@ from trackers import errors
 from trackers.cli.app import app
 from trackers.copying import CopyReport, copy, staging
 from trackers.copying.verify import KEEPS, Capabilities, ContentDigest, SeriesDigest, differences, tally
-from trackers.errors import MissingPackage, NotFound, UsageError
+from trackers.errors import MissingPackage, NotFound, TrackersError, UsageError
 from trackers.readers.run_data import load, load_all
 from trackers.records import ArtifactFile, ArtifactRecord, Finish, Media, MediaFile, Metrics, Record, Summary, encode
 from trackers.support import plugins
@@ -618,3 +619,19 @@ def test_last_value_of_a_step_counts_where_there_is_one(monkeypatch: pytest.Monk
     assert list(differences(tally([*late, *early], Capabilities(last=True)), there, Capabilities(last=True))) == [
         "metric 'a': the checksums of 15 steps and values differ"
     ]
+
+
+def test_folder_of_a_copy_that_is_a_link_leads_nowhere(tmp_path: Path) -> None:
+    """In a directory of copies that others can write to, nothing is made behind a link in the place of its media."""
+    pixels = MediaFile(format="npy", file="media/ab/cd/abc.npy")
+    source = write_run("one", [(1, 1.0, {"loss": 1.0})], more=[Media(name="m", type="image", items=[pixels], time=1.0)])
+    (source / "media/ab/cd").mkdir(parents=True)
+    (source / "media/ab/cd/abc.npy").write_bytes(b"content")
+    (report,) = copy(str(source), "out")
+    shutil.rmtree(Path(report.destination))
+    (tmp_path / "victim").mkdir()
+    Path(report.destination, "media").mkdir(parents=True)
+    Path(report.destination, "media/ab").symlink_to(tmp_path / "victim")
+    with contextlib.suppress(OSError, TrackersError):
+        list(copy(str(source), "out"))
+    assert list((tmp_path / "victim").iterdir()) == []

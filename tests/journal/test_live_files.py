@@ -164,3 +164,21 @@ def test_what_cant_be_read_hinders_no_end(tmp_path: Path) -> None:
     assert [*records, *live_files.of_killed(run, 1, 1.0)] == []
     live_files.forget(run, 1)
     live_files.forget(run, 1)
+
+
+def test_folders_of_a_killed_run_that_are_links_lead_nowhere(tmp_path: Path) -> None:
+    """A run that was unpacked may have any: nothing elsewhere is kept with it, and nothing deleted."""
+    run = RunDirectory(tmp_path / "run")
+    run.path.mkdir()
+    (tmp_path / "photos/1").mkdir(parents=True)
+    (tmp_path / "photos/1/a.jpg").write_text("precious")
+    (run.path / live_files.LIVE).symlink_to(tmp_path / "photos")
+    (run.path / live_files.FILES).symlink_to(tmp_path / "photos/1")
+    assert live_files.of_killed(run, 1, 1.0) == []
+    live_files.forget(run, 1)
+    assert (tmp_path / "photos/1/a.jpg").read_text() == "precious"
+    (run.path / live_files.FILES).unlink()
+    (run.path / live_files.FILES).mkdir()
+    (run.path / live_files.FILES / "sub").symlink_to(tmp_path / "photos/1")
+    (run.path / live_files.FILES / "b.jpg").symlink_to(tmp_path / "photos/1/a.jpg")
+    assert live_files.of_killed(run, 1, 1.0) == []

@@ -19,9 +19,11 @@ import trackers
 from tests.analysis.support import write_run
 from trackers.cli.app import app
 from trackers.errors import TrackersError, UsageError
-from trackers.journal.run_directory import RunDirectory
+from trackers.journal.attempts import AttemptHistory, checkpoint_record
+from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.relay.sync import Follower, RunSync, runs_below, sync
+from trackers.retention.prune import due_logs
 
 FILES = (
     "run.json", "streams/rank-0.1.jsonl", "streams/rank-0.1.jsonl.zst", "streams/sampler-0.1.jsonl",
@@ -156,3 +158,21 @@ def test_sources_of_other_runs_are_served_beside_one_that_cannot_be_listed(monke
     Follower([Path("runs")], ["json"], lambda work: None, say=complaints.append).serve(done)
     assert read_account(RunDirectory(good), "json").closed == "finished"
     assert [str(bad) in line for line in complaints] == [True]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a device"])
+def test_stream_that_is_no_file_holds_no_resumed_run_up(kind: str) -> None:
+    """The checkpoint and the axis that a run goes on from are looked for in files alone."""
+    run = RunDirectory(write_run("bad", ROWS))
+    history = AttemptHistory(run)
+    plant(run.stream(StreamName("rank", 0, 1)), kind)
+    assert checkpoint_record(run, 1) == {}
+    assert history.axis_at(1) is None
+
+
+def test_log_that_is_no_file_holds_nobody_up(tmp_path: Path) -> None:
+    """A pipe among a directory's logs isn't waited for as they are compressed and deleted."""
+    for name in ("a.log", "b.log.gz"):
+        os.mkfifo(tmp_path / name)
+        os.utime(tmp_path / name, (1.0, 1.0))
+    assert due_logs(tmp_path) == []

@@ -22,6 +22,7 @@ from tests.fakes.wandb_store import Artifact
 from tests.readers.test_wandb_reader import held
 from trackers.analysis.sql import sql
 from trackers.errors import NotFound
+from trackers.readers.wandb import file
 from trackers.support import confined
 
 __all__ = ["server"]
@@ -229,3 +230,23 @@ def test_store_of_trackio_leads_nowhere(tmp_path: Path, victim: Path, monkeypatc
     data = trackers.load("trackio:digits")
     assert data.metrics(["loss"])["loss"].to_pylist() == [1.5]
     check(data, victim, tmp_path)
+
+
+def test_file_of_an_artifact_is_the_one_that_was_hashed(
+    tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who owns a file that a .wandb file names may replace it by a link once its digest was found to be right."""
+    source = tmp_path / "model.pt"
+    source.write_text("other")
+    real = base64.b64encode
+
+    def swap(content: bytes) -> bytes:
+        source.unlink()
+        source.symlink_to(victim)
+        return real(content)
+
+    monkeypatch.setattr(file.base64, "b64encode", swap)
+    digest = real(hashlib.md5(b"other").digest()).decode()
+    staged = file.StagedArtifacts(tmp_path / "staged", [tmp_path])
+    assert staged._stage({"path": "model.pt", "local_path": str(source), "digest": digest}, tmp_path / "staged")
+    assert (tmp_path / "staged/model.pt").read_text() == "other"

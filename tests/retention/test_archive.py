@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -376,3 +377,24 @@ def test_packed_file_that_claims_less_than_it_holds_is_damaged(run: RunDirectory
     run.archive.write_text(json.dumps(manifest))
     with pytest.raises(NotFound, match="is damaged"):
         restore(run)
+
+
+def test_packed_file_swapped_for_a_link_leaves_its_target_alone(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who can write to the run may replace what is being written: its time goes to the file itself."""
+    victim = Path("victim.txt").absolute()
+    victim.write_text("precious")
+    os.utime(victim, (1.0, 1.0))
+    real = os.fsync
+
+    def swap(fd: int) -> None:
+        real(fd)
+        for part in run.streams.glob(".*.part.zst"):
+            part.unlink()
+            part.symlink_to(victim)
+
+    monkeypatch.setattr(os, "fsync", swap)
+    with pytest.raises((UsageError, OSError)):
+        archive(run)
+    assert victim.stat().st_mtime == 1.0

@@ -200,3 +200,20 @@ def test_page_opens_from_a_folder(width: int, dark: bool, tmp_path: Path) -> Non
         wide = "[...document.querySelectorAll('.media figure')].map(one => one.offsetWidth)"
         assert set(window.script(f"return {wide}")) == {144}  # a caption wraps below its picture: 9 rem at least
         assert window.console() == []
+
+
+def test_links_that_somebody_else_put_there_lead_nowhere(tmp_path: Path) -> None:
+    """In a directory that others can write to: no file gets a name that is known before, nor lies behind a link."""
+    export(open_runs(["p"]), "page")
+    (tmp_path / "victim").mkdir()
+    precious = tmp_path / "victim/precious.txt"
+    precious.write_text("precious")
+    Path("page/.index.html.new").symlink_to(precious)
+    Path("page/index.html").write_bytes(Path("page/index.html").read_bytes())
+    export(open_runs(["p"]), "page")
+    shutil.rmtree("page/media")
+    Path("page/media").symlink_to(precious.parent)
+    with pytest.raises(UsageError, match="is a link"):
+        export(open_runs(["p"]), "page")
+    assert precious.read_text() == "precious"
+    assert [path.name for path in precious.parent.iterdir()] == [precious.name]

@@ -314,7 +314,7 @@ def _copy_file(run: SourceRun, file: str, directory: RunDirectory) -> str:
         name = file  # a journal's, named by its content; tables name such files, too
     target = directory.path / name
     if not target.exists() or target.stat().st_size != source.stat().st_size:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        confined.make_folder(target.parent, root=directory.path)
         _copy(confined.open_file(source, root=base), target)
     return name
 
@@ -338,7 +338,7 @@ def _cells(item: MediaFile, directory: RunDirectory) -> Iterator[str]:
 
 def _files(directory: RunDirectory) -> Path:
     folder = directory.media / "fetched"
-    folder.mkdir(parents=True, exist_ok=True)
+    confined.make_folder(folder, root=directory.path)
     return folder
 
 

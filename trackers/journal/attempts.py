@@ -20,6 +20,7 @@ from trackers.journal.stream import BLOCK_BYTES, StreamReader, last_record, tail
 from trackers.metrics.checkpoint_keys import ITERATION
 from trackers.metrics.summary import SummaryFold, folded
 from trackers.records import CorruptLine, Define, Info, Media, Metrics, Number, Record, Start, Summary, Text, decode
+from trackers.support import confined
 from trackers.support.interruption import suppress
 from trackers.support.seekable_zstd import open_file
 
@@ -44,7 +45,7 @@ def checkpoint_record(run: RunDirectory, step: int) -> dict[str, Number]:
 def _search_checkpoints(path: Path, step: int) -> dict[str, Number]:
     import mmap
 
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+    with confined.open_file(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         end = len(text)
         while (offset := text.rfind(_ITERATION_KEY, 0, end)) >= 0:
             end = text.rfind(b"\n", 0, offset) + 1
@@ -223,7 +224,7 @@ class AttemptHistory:
             if name.writer != "rank":
                 continue
             # Decoding a long run's records takes seconds; finding the few lines that matter, a fraction of one.
-            with suppress(OSError), self._run.stream(name).open("rb") as lines:
+            with suppress(OSError), confined.open_file(self._run.stream(name)) as lines:
                 axis_lines = [line for line in lines if b'"axis":' in line]
                 for record in self.valid(
                     name, [decoded for line in axis_lines if (decoded := _decoded(line)) is not None]

@@ -130,7 +130,7 @@ def of_killed(run: RunDirectory, attempt: int, moment: float, backlog: Backlog |
                     file = snapshot(path, store, name=os.path.basename(name), root=run.path)
                     made.append(ArtifactRecord(time=moment, name=name, files=[file], versioned=False))
     with contextlib.suppress(OSError, TrackersError):
-        files = list(_own_files(run.path / FILES, store))
+        files = list(_own_files(run, store))
         if files:
             made.append(ArtifactRecord(time=moment, name=FILES, files=files, versioned=False))
     return made
@@ -141,13 +141,14 @@ def forget(run: RunDirectory, attempt: int) -> None:
     _remove(run.path / LIVE / str(attempt))
 
 
-def _own_files(folder: Path, store: MediaStore) -> Iterator[ArtifactFile]:
-    for parent, folders, names in os.walk(folder):
+def _own_files(run: RunDirectory, store: MediaStore) -> Iterator[ArtifactFile]:
+    folder = run.path / FILES
+    for parent, folders, names in () if folder.is_symlink() else os.walk(folder):
         folders.sort()
         for name in sorted(names):
             path = Path(parent, name)
             with contextlib.suppress(OSError, TrackersError):
-                yield snapshot(path, store, name=path.relative_to(folder).as_posix(), root=folder)
+                yield snapshot(path, store, name=path.relative_to(folder).as_posix(), root=run.path)
 
 
 def _index(folder: Path) -> list[Link]:
@@ -168,6 +169,6 @@ def _state(path: Path) -> State:
 
 
 def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), confined.pinned(folder, root=folder.parents[1]) as own:
+        shutil.rmtree(own, ignore_errors=True)
         folder.parent.rmdir()

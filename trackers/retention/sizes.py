@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -58,7 +59,7 @@ def total(sizes: dict[str, Size]) -> int:
 
 
 def walk(folder: Path, *, runs: bool = True) -> Iterator[tuple[Path, int]]:
-    """Every file below a directory with its length; links aren't followed.
+    """Every file below a directory with its length; links aren't followed, and pipes and the like are none.
 
     Args:
         runs: False leaves out directories of runs: they are not loose files.
@@ -74,7 +75,7 @@ def walk(folder: Path, *, runs: bool = True) -> Iterator[tuple[Path, int]]:
                 status = path.lstat()
             except OSError:  # gone meanwhile
                 continue
-            if not path.is_symlink():
+            if stat.S_ISREG(status.st_mode):
                 yield path, status.st_size
 
 

@@ -98,9 +98,9 @@ def pack(source: Path, target: Path) -> UncompressedContent:
         out.write(b"".join(_ENTRY.pack(*entry) for entry in frames))
         out.write(_FOOT.pack(len(frames), 0, _SEEKABLE))
         out.flush()
+        times = os.fstat(file.fileno())
+        os.utime(out.fileno(), ns=(times.st_atime_ns, times.st_mtime_ns))
         os.fsync(out.fileno())
-    times = os.stat(source)
-    os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
     return UncompressedContent(size, digest.hexdigest())
 
 

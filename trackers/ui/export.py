@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import html
-import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +20,7 @@ from trackers.object_storage.addresses import is_address
 from trackers.object_storage.store import Store
 from trackers.plotting import html_page
 from trackers.records import Media, MediaFile
+from trackers.support import confined
 from trackers.support.progress import ProgressReport
 from trackers.ui import media
 
@@ -63,7 +64,9 @@ def export(runs: Sequence[PlottedRun], place: str, *, title: str = "") -> Export
     target = Path(place)
     if not is_address(place) and target.exists():
         index = target / INDEX
-        ours = index.is_file() and SIGNED in index.read_text("utf-8", "replace")[:2000]
+        ours = False
+        with contextlib.suppress(OSError), confined.open_file(index, root=target) as page:
+            ours = SIGNED.encode() in page.read(2000)
         if not target.is_dir() or (any(target.iterdir()) and not ours):
             raise UsageError(f"{target} is there, and holds something else: give another --export")
     try:
@@ -140,9 +143,8 @@ def _publish(folder: Path, place: str) -> None:
         for name in names:
             store.put(name, folder / name)
         return
+    Path(place).mkdir(parents=True, exist_ok=True)
     for name in names:
-        target = Path(place, name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.new")
-        temporary.write_bytes((folder / name).read_bytes())
-        os.replace(temporary, target)
+        if (target := Path(place, name)).parent != Path(place):
+            confined.make_folder(target.parent, root=Path(place))
+        confined.write_whole(target, (folder / name).read_bytes(), root=Path(place))

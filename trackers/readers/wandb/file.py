@@ -110,11 +110,7 @@ class StagedArtifacts:
             return False
         target = folder / path
         for source in self._candidates(str(entry.get("local_path") or "")):
-            if source.is_file() and _md5(source) == entry.get("digest"):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-                shutil.copyfile(source, temporary)
-                os.replace(temporary, target)
+            if source.is_file() and _copied(source, target, entry.get("digest")):
                 return True
         return False
 
@@ -148,12 +144,21 @@ def _entries(manifest: Any) -> list[dict[str, Any]]:
         return [{"path": manifest.manifest_file_path}]
 
 
-def _md5(path: Path) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    with path.open("rb") as file:
+def _copied(source: Path, target: Path, digest: object) -> bool:
+    """Copy a file that has this digest; the very file that was hashed, whatever takes its name meanwhile."""
+    hashed = hashlib.md5(usedforsecurity=False)
+    with source.open("rb") as file:
         while block := file.read(1 << 20):
-            digest.update(block)
-    return base64.b64encode(digest.digest()).decode()
+            hashed.update(block)
+        if base64.b64encode(hashed.digest()).decode() != digest:
+            return False
+        file.seek(0)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        with temporary.open("wb") as copy:
+            shutil.copyfileobj(file, copy)
+    os.replace(temporary, target)
+    return True
 
 
 SCHEME = "wandb-file"
