@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.metadata
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -374,3 +376,30 @@ def test_current_directory_brings_no_module(tmp_path: Path, monkeypatch: pytest.
     environments._run([sys.executable, "-m", "pip", "--version"], "pip")
     environments._run([sys.executable, "-c", "import json"], "json")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.slow
+def test_folder_of_wheels_runs_and_writes_nothing_as_it_is_installed(place: Path, tmp_path: Path) -> None:
+    """A source of the wanted name isn't built; a wheel with a path that leads out of the environment is refused."""
+    wheels, ran = tmp_path / "wheels", tmp_path / "ran"
+    wheels.mkdir()
+    content = {
+        "pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = 'evil'\nbackend-path = ['.']\n"
+        "[project]\nname = 'msgspec'\nversion = '99'\n",
+        "PKG-INFO": "Metadata-Version: 2.1\nName: msgspec\nVersion: 99\n",
+        "evil.py": f"def build_wheel(*_): open({str(ran)!r}, 'w')\nget_requires_for_build_wheel = build_wheel\n",
+    }
+    with tarfile.open(wheels / "msgspec-99.tar.gz", "w:gz") as source:
+        for name, text_ in content.items():
+            head = tarfile.TarInfo(f"msgspec-99/{name}")
+            head.size = len(text_)
+            source.addfile(head, io.BytesIO(text_.encode()))
+    with pytest.raises(UsageError, match="can't be installed"):
+        environments.make("json", ["msgspec==99"], [], wheels=str(wheels))
+    assert not ran.exists()
+    wheel(wheels, "outside", "1", "")
+    with zipfile.ZipFile(wheels / "outside-1-py3-none-any.whl", "a") as archive:
+        archive.writestr("../" * 6 + "ran", "")
+    with pytest.raises(UsageError, match="can't be installed"):
+        environments.make("json", ["outside==1"], [], wheels=str(wheels))
+    assert not list(tmp_path.parent.rglob("ran"))

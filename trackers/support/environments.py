@@ -175,7 +175,7 @@ def make(
         wanted: its requirements (:func:`requirements`).
         imports: modules that must be found in it.
         python: a version ("3.12") or an interpreter; default: this one.
-        wheels: a folder to install from, without any package index.
+        wheels: a folder to install from, without any package index: of what else is there, a source runs no program.
         say: is told what is being done.
 
     Raises:
@@ -211,7 +211,7 @@ def _fill(
     wheels: str,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    source = ["--no-index", "--find-links", os.path.abspath(wheels)] if wheels else []
+    source = ["--no-index", "--only-binary", ":all:", "--find-links", os.path.abspath(wheels)] if wheels else []
     uv = shutil.which("uv")
     for installer in filter(None, (uv, "pip")):
         try:
