@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+import trackers
 from tests import ROOT
 from tests.test_project import load, script
 
@@ -81,6 +82,20 @@ def test_reference_shows_each_argument_on_a_line_of_its_own() -> None:
     assert len(shown) > 40
     hidden = [line for name in shown if ".frameworks." not in name for line in arguments(name, pydoc.locate(name))]
     assert hidden == []
+
+
+def test_reference_has_every_public_name() -> None:
+    """What ``trackers`` exports, and what pages say of a run, is in docs/api.md; W&B's older names are elsewhere."""
+    text = text_of("docs/api.md")
+    shown = set(re.findall(r"^::: trackers\.([\w.]+)", text, re.M))
+    assert {name for name in trackers.__all__ if not name.startswith("__")} <= shown
+    members = re.search(r"^::: trackers\.Run\n.*?members: \[(.*?)\]", text, re.M | re.S)
+    assert members is not None
+    listed = set(re.findall(r"\w+", members[1]))
+    assert {name for name in listed if not hasattr(trackers.Run, name)} == set()
+    pages = [page for page in PAGES if page not in ("docs/wandb-scripts.md", "docs/coming-from.md")]
+    said = {name for page in pages for name in re.findall(r"\brun\.([a-z]\w+)\b", text_of(page))}
+    assert {name for name in said if hasattr(trackers.Run, name)} <= listed
 
 
 def test_readme_is_a_promise_and_an_index() -> None:
