@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import itertools
 import json
+import os
 import random
+import signal
 import tempfile
-from collections.abc import Callable, Mapping
+import unittest.mock
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -205,11 +209,16 @@ class Expected:
 
 
 class Script:
-    """The calls of a script, and what they mean."""
+    """The calls of a script, and what they mean.
 
-    def __init__(self, place: Path) -> None:
+    Args:
+        in_children: of each call that a child can make, whether a forked one makes it; none of the rest.
+    """
+
+    def __init__(self, place: Path, in_children: Sequence[bool] = ()) -> None:
         self.expected = Expected()
         self._place = place
+        self._in_children = iter(in_children)
         self._step = 0
         self._said: list[tuple[int, str, tuple[Any, ...]]] = []  # what counts: at which step, of Expected's methods
         self.run = self._begin()
@@ -222,6 +231,22 @@ class Script:
         getattr(self.expected, method)(*arguments)
 
     def call(self, kind: str, what: Any, how: Any) -> None:
+        if kind in ("resume", "back") or not next(self._in_children, False):
+            self._call(kind, what, how)
+            return
+        there = kind == "delete" and what in self.run.summary
+        child = os.fork()
+        if not child:
+            with contextlib.suppress(BaseException):
+                self._call(kind, what, how)
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        self.run, run = _Silent(self.run, there), self.run
+        self._call(kind, what, how)
+        self.run = run
+
+    def _call(self, kind: str, what: Any, how: Any) -> None:
         if kind in ("log", "keep"):
             self._step += how
             self.run.log(what, step=self._step, commit=False if kind == "keep" else None)
@@ -257,10 +282,26 @@ class Script:
                     self._says(method, *arguments, step=step)
 
 
-def play(events: list[tuple[str, Any, Any]], place: Path, killed: bool) -> tuple[list[Record], Expected]:
+class _Silent:
+    """A run that isn't called, for a child has done so. there: whether its summary has the name that is asked for."""
+
+    def __init__(self, run: Any, there: bool) -> None:
+        self._recorder = run._recorder
+        self.summary = unittest.mock.MagicMock()
+        self.summary.__contains__.return_value = there
+
+    def log(self, *values: Any, **more: Any) -> None:
+        pass
+
+    define_metric = log
+
+
+def play(
+    events: list[tuple[str, Any, Any]], place: Path, killed: bool, in_children: Sequence[bool] = ()
+) -> tuple[list[Record], Expected]:
     """Record the calls of a script, and say what they mean. The records are those of a run that finished, or was
     killed."""
-    script = Script(place)
+    script = Script(place, in_children)
     for event in events:
         script.call(*event)
     journal = RunDirectory(Path(script.run.path))
@@ -360,6 +401,38 @@ def test_last_result_of_a_name_is_the_one_that_is_stored(
         stored = {key.removeprefix("final/"): value for key, value in (STORES[name](info).summary or {}).items()}
         own = {key: value for key, value in stored.items() if key.partition(".")[0] in (*NAMES, "best")}
         assert {key: value for key, value in own.items() if value == value} == expected.plain()  # NaN: MLflow's word
+
+    check()
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("name", [pytest.param("json"), pytest.param("wandb", marks=pytest.mark.slow)])
+def test_results_are_those_of_all_processes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of the calls are a forked child's, of a run that finished or was killed."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    tracker = registry.load(name)
+    bounds = settings(max_examples=25 if name == "json" else 12, deadline=None, database=None,
+                      phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))  # fmt: skip
+
+    @bounds
+    @given(EVENTS, st.lists(st.booleans(), min_size=14, max_size=14), st.booleans())
+    def check(events: list[tuple[str, Any, Any]], in_children: list[bool], killed: bool) -> None:
+        place = Path(tempfile.mkdtemp(dir=tmp_path))
+        records, expected = play(events, place, killed, in_children)
+        info = run_info(place / "run", id=place.name.replace("_", "x"), options={"WANDB_MODE": "offline"})
+        Driver(tracker, info).deliver(records)
+        if name == "json":
+            stored = {
+                key.removeprefix("final/"): value for key, value in (stores.read_json(info).summary or {}).items()
+            }
+            assert {k: v for k, v in stored.items() if k.partition(".")[0] in (*NAMES, "best")} == expected.plain()
+            return
+        summary = stores.read_wandb_file(info).summary or {}
+        for key, value in summary.items():
+            if isinstance(value, dict) and "bins" in value:
+                summary[key] = f"shown {float(value['values'][0])}"
+        assert {key: value for key, value in summary.items() if key in (*NAMES, "best")} == expected.results
 
     check()
 
@@ -649,6 +722,65 @@ def test_mapping_is_back_in_another_attempt(
     Driver(registry.load("wandb"), info).deliver(stream(written(RunDirectory(Path(run.path)))))
     summary = stores.read_wandb_file(info).summary or {}
     assert {name: value for name, value in summary.items() if name.startswith("a")} == left
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize(
+    "ways",
+    [
+        "log log log",
+        *(pytest.param(ways, marks=pytest.mark.slow) for ways in ("set log log", "log set log", "log log set")),
+    ],
+)
+@pytest.mark.parametrize("who", ["parent child parent", "parent parent child", "child child parent"])
+@pytest.mark.parametrize(
+    ("first", "second", "third", "left"),
+    [({"a": {"q": 1}}, {"a": 3}, {"a": {"q": 2}}, {"a/q": 2}), ({"a": 3}, {"a": {"q": 1}}, {"a": 4}, {"a": 4}),
+     ({"a": {"q": {"z": 1}}}, {"a": {"q": 3}}, {"a": {"q": {"z": 2}}}, {"a/q/z": 2}),
+     ({"a": {"q": 1}}, {"c": 0}, {"a": 3}, {"a": 3}), ({"a": {"q": 1}}, {"a": {"r": 2}}, {"a": 3}, {"a": 3})],
+)  # fmt: skip
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_mapping_of_another_process_has_its_place(
+    first: dict[str, Any], second: dict[str, Any], third: dict[str, Any], left: dict[str, Any], ways: str, who: str,
+    killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Though neither knows what the other one has logged since the fork."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    calls = [*zip(who.split(), ways.split(), (first, second, third), strict=True)]
+    run: Any = trackers.init("json", project="p", id="r", dir=tmp_path, mode="offline")
+    run.log({"b": 0, "a/other": 5}, step=0)
+    turns, done = os.pipe(), os.pipe()
+    child = os.fork()
+
+    def call(step: int) -> None:
+        (run.log(calls[step][2], step=step + 1) if calls[step][1] == "log" else run.summary.update(calls[step][2]))
+
+    if not child:
+        try:
+            while turn := os.read(turns[0], 1):
+                call(turn[0])
+                os.write(done[1], turn)
+        finally:
+            os._exit(0)
+    for step in range(3):
+        if calls[step][0] == "parent":
+            call(step)
+        else:
+            os.write(turns[1], bytes([step]))
+            os.read(done[0], 1)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    for end in (*turns, *done):
+        os.close(end)
+    journal = RunDirectory(Path(run.path))
+    records = written(journal) + results_of_killed(journal, run._recorder.now())
+    run.finish()
+    records = records if killed else written(journal)
+    info = run_info(tmp_path / "run", options={"WANDB_MODE": "offline"})
+    Driver(registry.load("wandb"), info).deliver(stream(records))
+    summary = stores.read_wandb_file(info).summary or {}
+    found = {name: value for name, value in summary.items() if name.startswith("a")}
+    assert found == left | {"a/other": 5}
 
 
 def _leaves(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -124,6 +124,23 @@ def test_ended_run_passes_on_what_there_is(tmp_path: Path) -> None:
     again.close()
 
 
+def test_result_whose_place_another_value_has_taken_is_none(tmp_path: Path) -> None:
+    """The main rank has logged a plain value in place of the mapping; what comes afterwards is a result again."""
+    job = Job(tmp_path)
+    job.streams[0].note(Define(time=T0, name="*", summary=["max"]))
+    for step in range(3):
+        for rank in range(3):
+            job.log(rank, step, **{"gone/x": Sum(1), **({"back/x": Sum(1)} if step != 1 else {})})
+    with job.run.stream(StreamName("rank", 0, 1)).open("ab") as stream:
+        stream.write(encode(Summary(time=T0 + 1.5, values={}, removed=["back/x"])))
+        stream.write(encode(Summary(time=T0 + 2.5, values={}, removed=["gone/x"])))
+    job.finish()
+    work = job.reducer(ended=True)
+    turn_until(work, lambda: work.done)
+    assert job.results()[-1] == (None, {"final/back/x": 3.0})
+    work.close()
+
+
 def test_run_that_names_a_launch_of_another_gets_none_of_it(tmp_path: Path) -> None:
     """Whoever writes a ``run.json`` can name any launch beside it: the launch's own word says whose it is."""
     job = Job(tmp_path)

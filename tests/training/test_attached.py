@@ -14,6 +14,7 @@ import pytest
 
 import trackers
 from trackers.as_wandb.init import init
+from trackers.journal.attempts import AttemptHistory
 from trackers.training.run import Run
 
 WORKER = """
@@ -156,3 +157,36 @@ except trackers.UsageError as error:
     assert "no run in 'nowhere'" in done.stdout
     run.finish()
     assert {"attached": 1.0} in [line["values"] for line in lines(tmp_path) if line["kind"] == "metrics"]
+
+
+def test_other_process_knows_what_was_defined_and_the_end_what_it_logged(tmp_path: Path) -> None:
+    """Step metrics and results by word of its values, and the results of both processes together."""
+    run = begin(tmp_path)
+    run.define_metric("val/*", step_metric="epoch")
+    run.define_metric("worker", summary="min,max")
+    run.log({"worker": 2.0, "epoch": 1, "val/x": 1.0}, step=1)
+    blob = pickle.dumps(run)
+    script = WORKER.replace(
+        "run.config.up", 'run.log({"epoch": 7, "val/x": 2.0}, step=9)\nprint(run.summary["worker"])\nrun.config.up'
+    )
+    (tmp_path / "blob").write_bytes(blob)
+    command = [sys.executable, "-c", script, str(tmp_path / "blob")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == "{'min': 1.5, 'max': 2.0}"
+    assert run.summary["worker"] == {"min": 1.5, "max": 2.0}
+    run.log({"worker": 1.75}, step=2)
+    run.finish()
+    found = lines(tmp_path)
+    assert [line["axis"] for line in found if line.get("values") == {"epoch": 7, "val/x": 2.0}] == [7]
+    assert found[-2]["values"] == {"final/worker.min": 1.5, "final/worker.max": 2.0}
+
+
+def test_process_that_logs_alone_reads_no_journal_as_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its results are known; a copy that another process got and that logged nothing changes nothing."""
+    run = begin(tmp_path)
+    run.define_metric("loss", summary="min")
+    run.log({"loss": 2.0}, step=1)
+    pickle.dumps(run)
+    monkeypatch.setattr(AttemptHistory, "of", lambda *name: pytest.fail("the journal is read"))
+    run.finish()
+    assert lines(tmp_path)[-2]["values"] == {"final/loss": 2.0}

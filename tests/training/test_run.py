@@ -358,6 +358,22 @@ def test_result_of_a_resumed_run_takes_the_place_of_earlier_media(tmp_path: Path
     assert [record.removed for record in AttemptHistory(RunDirectory(run.dir)).summaries()] == [[], ["x/a", "x/b"]]
 
 
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize(
+    ("first", "second", "gone"),
+    [({"t": {"loss": Mean(2.0)}}, {"t": 3}, "t/loss"), ({"t": {"loss": 2.0}}, {"t": Mean(3.0)}, "t/loss"),
+     ({"t": Mean(2.0)}, {"t": {"loss": 1.0}}, "t"), ({"t": Mean(2.0)}, {"t": {"loss": Mean(1.0)}}, "t")],
+)  # fmt: skip
+def test_value_across_ranks_takes_the_place_of_a_mapping_and_the_other_way_round(
+    run: Run, monkeypatch: pytest.MonkeyPatch, first: dict[str, Any], second: dict[str, Any], gone: str, quick: bool
+) -> None:
+    """As any other value, also where it is sent the quick way."""
+    run.log(first, step=0)
+    monkeypatch.setattr(LocalTransport, "quick", lambda *row: quick)
+    run.log(second, step=1)
+    assert [name for record in journal(run) if isinstance(record, Summary) for name in record.removed] == [gone]
+
+
 @pytest.mark.parametrize("word", ["min", "max", "mean", "last", "first"])
 def test_define_metric_fills_the_result(run: Run, word: str) -> None:
     """A defined summary appears as a result at the end, over what was logged before the definition too."""

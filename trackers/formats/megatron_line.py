@@ -25,28 +25,14 @@ DECOUPLED_RATE = "decoupled learning rate"
 
 
 def summary(
-    *,
-    time: float,
-    iteration: int,
-    iterations: int | None = None,
-    consumed_samples: float | None = None,
-    batch_size: float | None = None,
-    skipped_samples: float = 0,
-    elapsed_ms: float | None = None,
-    tflops: float | None = None,
-    energy_j: float | None = None,
-    power_w: float | None = None,
-    rates: Mapping[str, float | None] | None = None,
-    losses: Mapping[str, float | None] | None = None,
-    loss_scale: float | None = None,
-    grad_norm: float | None = None,
-    zeros: float | None = None,
-    params_norm: float | None = None,
-    max_attention_logit: float | None = None,
-    others: Mapping[str, float | None] | None = None,
-    skipped: float | None = None,
-    nans: float | None = None,
-) -> str:
+    *, time: float, iteration: int, iterations: int | None = None, consumed_samples: float | None = None,
+    batch_size: float | None = None, skipped_samples: float = 0, elapsed_ms: float | None = None,
+    tflops: float | None = None, energy_j: float | None = None, power_w: float | None = None,
+    rates: Mapping[str, float | None] | None = None, losses: Mapping[str, float | None] | None = None,
+    loss_scale: float | None = None, grad_norm: float | None = None, zeros: float | None = None,
+    params_norm: float | None = None, max_attention_logit: float | None = None,
+    others: Mapping[str, float | None] | None = None, skipped: float | None = None, nans: float | None = None,
+) -> str:  # fmt: skip
     """The line of one interval. A field that is None is left out; a rate, loss or other value that is says so.
 
     Args:

@@ -109,20 +109,11 @@ class TrackersLogger(_Logger):  # type: ignore[misc]
     LOGGER_JOIN_CHAR = "-"
 
     def __init__(
-        self,
-        trackers: str | Sequence[str] | None = None,
-        *,
-        run: Any = None,
-        project: str | None = None,
-        name: str | None = None,
-        version: str | None = None,
-        config: Any = None,
-        save_dir: str | os.PathLike[str] | None = None,
-        log_model: bool | str = False,
-        checkpoint_name: str | None = None,
-        prefix: str = "",
-        **init: Any,
-    ) -> None:
+        self, trackers: str | Sequence[str] | None = None, *, run: Any = None, project: str | None = None,
+        name: str | None = None, version: str | None = None, config: Any = None,
+        save_dir: str | os.PathLike[str] | None = None, log_model: bool | str = False,
+        checkpoint_name: str | None = None, prefix: str = "", **init: Any,
+    ) -> None:  # fmt: skip
         super().__init__()
         if log_model not in LOG_MODEL:
             raise ValueError(f"TrackersLogger: log_model={log_model!r}: known are False, True and 'all'")

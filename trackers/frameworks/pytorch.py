@@ -72,21 +72,10 @@ class SummaryWriter(TorchWriter):  # type: ignore[misc]
     """
 
     def __init__(
-        self,
-        log_dir: Any = None,
-        comment: str = "",
-        purge_step: int | None = None,
-        max_queue: int = 10,
-        flush_secs: int = 120,
-        filename_suffix: str = "",
-        *,
-        trackers: str | Sequence[str] | None = None,
-        run: Any = None,
-        project: str | None = None,
-        name: str | None = None,
-        config: Any = None,
-        **init: Any,
-    ) -> None:
+        self, log_dir: Any = None, comment: str = "", purge_step: int | None = None, max_queue: int = 10,
+        flush_secs: int = 120, filename_suffix: str = "", *, trackers: str | Sequence[str] | None = None,
+        run: Any = None, project: str | None = None, name: str | None = None, config: Any = None, **init: Any,
+    ) -> None:  # fmt: skip
         init.setdefault("rank", launcher.rank())
         self._handle = RunHandle(trackers, run=run, project=project, name=name, config=config, **init)
         self._sink = _Sink(self)

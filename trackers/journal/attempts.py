@@ -18,6 +18,7 @@ from trackers.journal.checksums import ChecksumReader
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
 from trackers.journal.stream import BLOCK_BYTES, StreamReader, last_record, tail
 from trackers.metrics.checkpoint_keys import ITERATION
+from trackers.metrics.mappings import Overtaken
 from trackers.metrics.summary import SummaryFold, folded
 from trackers.records import CorruptLine, Define, Info, Media, Metrics, Number, Record, Start, Summary, Text, decode
 from trackers.support import confined
@@ -71,6 +72,7 @@ class AttemptHistory:
 
     Attributes:
         damaged: how many damaged lines ``records`` and ``results`` have left out.
+        overtaken: names that have no value since another process logged, without a record of it, as ``fold`` found.
     """
 
     def __init__(self, run: RunDirectory) -> None:
@@ -78,6 +80,7 @@ class AttemptHistory:
         self._names = run.stream_names()
         self._starts: dict[int, Start] = {}
         self.damaged = 0
+        self.overtaken: list[str] = []
         for name in self._names:
             if name.writer == "rank" and name.attempt not in self._starts:
                 first = StreamReader(run.stream(name)).read(1)
@@ -143,7 +146,10 @@ class AttemptHistory:
     def fold(self, recorded: dict[str, Any]) -> SummaryFold:
         """:func:`trackers.metrics.summary.folded` of all streams in order of time."""
         streams = [self.of(name) for name in self._names if name.writer != "console"]
-        return folded(heapq.merge(*streams, key=lambda record: record.time), recorded)
+        overtaken = Overtaken() if self._run.shared.exists() else None
+        fold = folded(heapq.merge(*streams, key=lambda record: record.time), recorded, overtaken)
+        self.overtaken = sorted(overtaken.names) if overtaken is not None else []
+        return fold
 
     def _asks_for_results(self) -> bool:
         """Whether a definition or a result that was set is among the records; only bytes are read for it."""
@@ -281,7 +287,10 @@ def results_of_killed(run: RunDirectory, moment: float) -> list[Summary]:
     Never raises: how a run ended is written in any case.
     """
     with suppress(OSError, ValueError):
-        results, removed = AttemptHistory(run).results()
+        history = AttemptHistory(run)
+        results, removed = history.results()
+        gone = [Summary(time=moment, values={}, removed=history.overtaken)] if history.overtaken else []
         if results or removed:
-            return [Summary(time=moment, values=results, derived=True, removed=removed)]
+            return [*gone, Summary(time=moment, values=results, derived=True, removed=removed)]
+        return gone
     return []

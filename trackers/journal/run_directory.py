@@ -122,6 +122,11 @@ class RunDirectory:
         return self.path / CONSOLE
 
     @property
+    def shared(self) -> Path:
+        """A file that is there once a child of the process that began an attempt has recorded something."""
+        return self.path / "shared"
+
+    @property
     def relay_log(self) -> Path:
         return self.path / "relay.log"
 

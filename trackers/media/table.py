@@ -199,22 +199,11 @@ class EvalTable(Table):
     """
 
     def __init__(
-        self,
-        columns: Iterable[Any] | None = None,
-        data: Any = None,
-        rows: Any = None,
-        dataframe: Any = None,
-        dtype: Any = None,
-        optional: Any = True,
-        allow_mixed_types: bool = False,
-        log_mode: str | None = "IMMUTABLE",
-        *,
-        input_columns: list[str] | None = None,
-        output_columns: list[str] | None = None,
-        score_columns: list[str] | None = None,
-        backend: Any = None,
-        unsupported_media_mode: str = "stub",
-    ) -> None:
+        self, columns: Iterable[Any] | None = None, data: Any = None, rows: Any = None, dataframe: Any = None,
+        dtype: Any = None, optional: Any = True, allow_mixed_types: bool = False, log_mode: str | None = "IMMUTABLE", *,
+        input_columns: list[str] | None = None, output_columns: list[str] | None = None,
+        score_columns: list[str] | None = None, backend: Any = None, unsupported_media_mode: str = "stub",
+    ) -> None:  # fmt: skip
         super().__init__(columns, data, rows, dataframe, dtype, optional, allow_mixed_types, log_mode)
         by_role = {"inputs": input_columns, "outputs": output_columns, "scores": score_columns}
         self._roles = {role: [text(name) for name in names] for role, names in by_role.items() if names}

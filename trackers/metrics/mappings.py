@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from trackers.records import Media, Metrics, Record, Summary, Text
+
 
 class Mappings:
     """Which names are of values in mappings. As in W&B, a name has a mapping or another value: the one that came last.
@@ -69,3 +71,36 @@ class Mappings:
         while around is not None:
             yield around
             around = self._within.get(around)
+
+
+class Overtaken:
+    """Which names have no value any more, by the records of several processes: each knows the mappings of its own.
+
+    Attributes:
+        names: those that no record takes back.
+    """
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self._logged: set[str] = set()
+        self._within: dict[str, str] = {}
+        self._mappings = Mappings(self._logged)
+
+    def see(self, record: Record) -> set[str]:
+        """Take a record. Returns the names that have no value any more by it."""
+        names, removed = set[str](), list[str]()
+        match record:
+            case Metrics() | Text():
+                names.update(record.values)
+            case Media():
+                names.add(record.name)
+            case Summary(derived=False):
+                self._within.update(record.within)
+                names.update(record.values, record.within.keys() - record.within.values())
+                removed = record.removed
+        self._mappings.forget(removed)
+        self.names.difference_update(removed)
+        gone = self._mappings.take(names, {name: self._within[name] for name in names & self._within.keys()})[1]
+        self._logged |= names
+        self.names = (self.names | gone) - names
+        return gone

@@ -9,6 +9,7 @@ from typing import Any
 
 from trackers.errors import UsageError
 from trackers.metrics.definitions import Definition, Definitions, is_glob, matches, nested
+from trackers.metrics.mappings import Overtaken
 from trackers.records import (
     SUMMARY_PREFIX,
     Define,
@@ -318,11 +319,12 @@ class SummaryFold:
         }
 
 
-def folded(records: Iterable[Record], recorded: dict[str, Any]) -> SummaryFold:
+def folded(records: Iterable[Record], recorded: dict[str, Any], overtaken: Overtaken | None = None) -> SummaryFold:
     """What follows from a run's records, in their order.
 
     Args:
-        recorded: gets the results that were recorded, by their plain names.
+        recorded: gets the results that were recorded, by their plain names. overtaken: of a run that several processes
+            recorded.
     """
     given: dict[str, Any] = {}
     fold = SummaryFold(given=given, all_names=True)
@@ -339,6 +341,11 @@ def folded(records: Iterable[Record], recorded: dict[str, Any]) -> SummaryFold:
                 if not record.derived:
                     take_results(given, record, str)
                     fold.give(record)
+        if overtaken is not None and (gone := overtaken.see(record)):
+            removal = Summary(time=record.time, values={}, removed=sorted(gone))
+            take_results(recorded, removal)
+            take_results(given, removal, str)
+            fold.give(removal)
     return fold
 
 

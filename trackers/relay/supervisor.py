@@ -70,20 +70,10 @@ class Supervisor:
     """
 
     def __init__(
-        self,
-        run: RunDirectory,
-        trackers: Sequence[str],
-        *,
-        watch: tuple[int, float] | tuple[int, float, int] | None,
-        bell: int = -1,
-        attempt: int | None = None,
-        owner: bool = True,
-        info: RunInfo | None = None,
-        say: Callable[[str, str], None],
-        limit_s: float = AFTER_FINISH_S,
-        nice: int = 0,
-        turns: Turns | None = None,
-    ) -> None:
+        self, run: RunDirectory, trackers: Sequence[str], *, watch: tuple[int, float] | tuple[int, float, int] | None,
+        bell: int = -1, attempt: int | None = None, owner: bool = True, info: RunInfo | None = None,
+        say: Callable[[str, str], None], limit_s: float = AFTER_FINISH_S, nice: int = 0, turns: Turns | None = None,
+    ) -> None:  # fmt: skip
         self.run = run
         self.info: RunInfo = trust.delivered(run)[0] if info is None else info
         turns = turns or Turns()

@@ -62,6 +62,7 @@ class AttachedRecorder(Recorder):
         self.pid = address.pid
         self.fast = False
         self.holds_steps = address.holds_steps
+        self.go_on_with_axes()
 
     def adopt(self, wait_s: float = 0.0) -> bool:
         """False: the run is ended by the process that made it."""

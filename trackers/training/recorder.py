@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from trackers import errors, records
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.messages import show_once
-from trackers.journal.run_directory import RunDirectory
+from trackers.journal.run_directory import RunDirectory, replace_file
 from trackers.journal.status import last_status
 from trackers.journal.stream import RETRY_S, StreamWriter, why_refused
 from trackers.metrics.axes import Axes, Positions
@@ -82,23 +82,15 @@ class Recorder:
         poll_at: when to look after things next.
         across: the way of values across ranks.
         late: asked now and then, until it answers, for a record of what is known only while training runs.
-        looks: called now and then while training runs. endings: called when it has ended, before its end is written.
+        pollers: called now and then while training runs. endings: called when it has ended, before its end is written.
     """
 
     is_main: ClassVar[bool] = True
 
     def __init__(
-        self,
-        info: RunInfo,
-        run: RunDirectory,
-        writer: StreamWriter,
-        relay: RelayClient,
-        *,
-        clock: Callable[[], float],
-        first_step: int,
-        inside: Any,
-        across: Transport | None = None,
-    ) -> None:
+        self, info: RunInfo, run: RunDirectory, writer: StreamWriter, relay: RelayClient, *, clock: Callable[[], float],
+        first_step: int, inside: Any, across: Transport | None = None,
+    ) -> None:  # fmt: skip
         self.info = info
         self.run = run
         self.relay = relay
@@ -120,7 +112,8 @@ class Recorder:
         self._replaceable: dict[str, Any] = {}  # results that were set, by plain name
         self._earlier_results: dict[str, Any] | None = None
         self._shown: set[str] = set()  # plain names of media that are results
-        self._mappings = Mappings(self.known, self._replaceable, self._shown)
+        self._across_names: set[str] = set()
+        self._mappings = Mappings(self.known, self._replaceable, self._shown, self._across_names)
         self.across: Transport = across or LocalTransport()
         self.late: Callable[[], Record | None] | None = None
         self.pollers: list[Callable[[], None]] = []
@@ -128,7 +121,6 @@ class Recorder:
         self.definitions = Definitions()
         self.axes = Axes(self.problem)
         self._folds_all = False  # the fold has all values since the run began
-        self._across_names: set[str] = set()
         self._beside: dict[str, Any] = {}
         self._inside = inside
         self._queue = Queue(writer.accept, self._push, writer.has)
@@ -139,6 +131,7 @@ class Recorder:
         self._process = self.pid
         self._identity = _print(run.identity)
         self._once: dict[str, tuple[bytes, Record]] = {}
+        self._shares = False  # as a child of the process that began the run, and says so
         self._unsure = False  # a call was interrupted: what was folded and what was written may differ
         self._over = mmap.mmap(-1, 1)  # forked children see in it that the run has ended
         self._setter = mmap.mmap(-1, 8)  # and this, which of these processes has set a result last
@@ -185,7 +178,8 @@ class Recorder:
 
     def _log_reductions(self, values: Mapping[str, Any], step: int, now: float, keep: bool) -> bool:
         """Record values across ranks alone, as the transport can at once. False: nothing is recorded."""
-        if len(self._queue) or not nothing_else(values) or not self.across.quick(step, now, values):
+        slow = len(self._queue) or not nothing_else(values) or not self._mappings.names.isdisjoint(values)
+        if slow or not self.across.quick(step, now, values):
             return False
         self._stepped(step, keep)
         if now > self.poll_at:
@@ -230,7 +224,8 @@ class Recorder:
                 self._queue.add(PendingRecord(waiting, build))
             else:
                 self.append(build(waiting))
-            within, gone = self._mappings.take((*waiting, *texts, *split.media), split.within)
+            names = (*waiting, *texts, *split.media, *split.reductions)
+            within, gone = self._mappings.take(names, split.within)
             if within or gone:
                 record = Summary(time=now, step=step, values={}, removed=sorted(gone), within=within)
                 if gone:
@@ -474,10 +469,17 @@ class Recorder:
     def _new_held(self) -> Queue:
         return Queue(self.writer.accept, self._push, self.writer.has, most=HELD_RECORDS)
 
+    def _is_one_of_several(self) -> bool:
+        """Whether an earlier attempt or another process has recorded a part of the run."""
+        return len(self.info.attempts) > 1 or self._process != self.pid or self.run.shared.exists()
+
     def append(self, line: bytes) -> None:
         """Append lines to the stream, and pass them to the trackers inside this process."""
         if not line:
             return
+        if self._process != self.pid and not self._shares:
+            self._shares = True
+            self.guard("run directory", replace_file, self.run.shared, b"")
         self.fast = False  # until all is in the file: later lines would overtake those that wait
         self.writer.accept(line)
         self._push(line)
@@ -539,7 +541,7 @@ class Recorder:
         """:func:`trackers.values.words.by_word` with the run's definitions."""
         if not any(isinstance(value, Mapping) for value in values.values()):
             return values, [], {}
-        definitions, resumed = self._all_definitions(), len(self.info.attempts) > 1
+        definitions, resumed = self._all_definitions(), self._is_one_of_several()
 
         def definition_of(name: str) -> Definition | None:
             nonlocal definitions
@@ -550,8 +552,8 @@ class Recorder:
         return by_word(values, definition_of) if definitions.ask_for_results() else (values, [], {})
 
     def _all_definitions(self) -> Definitions:
-        """Those of earlier attempts among them."""
-        if len(self.info.attempts) <= 1:
+        """Those of earlier attempts and other processes among them."""
+        if not self._is_one_of_several():
             return self.definitions
         found = Definitions()
         for define in AttemptHistory(self.run).defines():
@@ -571,7 +573,7 @@ class Recorder:
             return []
         # Of what was logged, in an earlier attempt or as text, too, W&B has the last value there.
         recorded = self._recorded()
-        inside, resumed = self._mappings.inside(map(plain_name, given)), len(self.info.attempts) > 1
+        inside, resumed = self._mappings.inside(map(plain_name, given)), self._is_one_of_several()
         metrics = [key for key in given if plain_name(key) not in kept]
         metrics = [key for key in metrics if key in self.known or resumed or _is_nothing(values[key])]
         metrics += sorted(inside - kept - (shown & self._shown))
@@ -586,7 +588,7 @@ class Recorder:
         """Plain names of all recorded results; those of earlier attempts' and other processes' media are noted."""
         if self._earlier_results is None or self._others_set:
             self._earlier_results = {}
-            if len(self.info.attempts) > 1 or self._others_set:
+            if self._is_one_of_several() or self._others_set:
                 self._others_set = False
                 for record in AttemptHistory(self.run).results_set():
                     if isinstance(record, Summary):
@@ -711,7 +713,7 @@ class Recorder:
         """A metric's results by word, as :meth:`trackers.metrics.summary.SummaryFold.by_word` gives them."""
         if self._unsure and self.fold is not None:
             self.fold = self._refolded()
-        if len(self.info.attempts) > 1:  # what an earlier attempt defined counts on
+        if self._is_one_of_several():  # what another one defined counts on
             return AttemptHistory(self.run).fold({}).by_word(name)
         return (self.fold or SummaryFold(self.definitions)).by_word(name)
 
@@ -889,6 +891,7 @@ class Recorder:
             late = monotonic() >= until
             if self.relay.inherit(late and wait_s > 0):
                 self.pid = self._process = os.getpid()
+                self._unsure = True  # of what the other one has logged since
                 self.guard("run directory", self.run.write_info, self.info)
                 if self._inside is not None:
                     self.guard("trackers", self._inside.inherit)
@@ -955,8 +958,12 @@ class Recorder:
         self._queue.finish(min(timeout, DRAIN_S))
         self._wait_for_folder(timeout)
         self._record_late()
-        if self._unsure or len(self.info.attempts) > 1:
-            self.summarize_once("summary", *AttemptHistory(self.run).results())
+        if self._unsure or self._is_one_of_several():
+            history = AttemptHistory(self.run)
+            results, removed = history.results()
+            if gone := history.overtaken:
+                self.write_once("overtaken", lambda: Summary(time=self.now(), values={}, removed=gone))
+            self.summarize_once("summary", results, removed)
         elif self.fold is not None:
             self.summarize_once("summary", self.fold.results(), self.fold.replaced(self._replaceable))
         if self.definitions and status == "finished":

@@ -786,18 +786,10 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         return Shown(self, Path(self._recorder.writer.path))
 
     def _log_artifact(
-        self,
-        artifact: Any,
-        name: str | None,
-        type: str | None,
-        aliases: Sequence[str] | None,
-        policy: str,
-        metadata: Mapping[str, Any] | None,
-        tags: Sequence[str] | None = None,
-        made: list[Any] | None = None,
-        versioned: bool = True,
-        link: tuple[str, str] = ("", ""),
-    ) -> None:
+        self, artifact: Any, name: str | None, type: str | None, aliases: Sequence[str] | None, policy: str,
+        metadata: Mapping[str, Any] | None, tags: Sequence[str] | None = None, made: list[Any] | None = None,
+        versioned: bool = True, link: tuple[str, str] = ("", ""),
+    ) -> None:  # fmt: skip
         from trackers.training import artifact_versions
 
         store = self._recorder.store()

@@ -369,18 +369,9 @@ class MegatronTimers:
     """
 
     def __init__(
-        self,
-        timers: Timers,
-        traced: Timers | None,
-        option: str,
-        *,
-        rank: int,
-        ranks: int,
-        reports: StragglerReports,
-        log: Callable[[dict[str, Any], int], Any],
-        write: Callable[[str], Any],
-        say: Callable[[str], None],
-    ) -> None:
+        self, timers: Timers, traced: Timers | None, option: str, *, rank: int, ranks: int, reports: StragglerReports,
+        log: Callable[[dict[str, Any], int], Any], write: Callable[[str], Any], say: Callable[[str], None],
+    ) -> None:  # fmt: skip
         self._timers = timers
         self._traced = traced
         self._option = option

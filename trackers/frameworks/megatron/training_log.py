@@ -111,19 +111,10 @@ class MegatronLog:
     """
 
     def __init__(
-        self,
-        run: Any,
-        config: LoggerConfig,
-        *,
-        train_iters: int,
-        global_batch_size: int,
-        seq_length: int | None = None,
-        start_iteration: int | None = None,
-        consumed_samples: int | None = None,
-        straggler: StragglerDetectionConfig | None = None,
-        write: Callable[[str], Any] | None = None,
-        **training: Any,
-    ) -> None:
+        self, run: Any, config: LoggerConfig, *, train_iters: int, global_batch_size: int,
+        seq_length: int | None = None, start_iteration: int | None = None, consumed_samples: int | None = None,
+        straggler: StragglerDetectionConfig | None = None, write: Callable[[str], Any] | None = None, **training: Any,
+    ) -> None:  # fmt: skip
         config.check()
         _check_told(training)
         check_arguments({

@@ -330,11 +330,15 @@ class Reducer:
             fold.define(define)
         if not fold.definitions.ask_for_results():
             return []
-        for record in (*self._reduced.results(), *self._records_of(ready)):
+        explicit = explicit_results(self.run, self.attempt)
+        rows = (*self._reduced.results(), *self._records_of(ready), *explicit)
+        for record in sorted(rows, key=lambda record: record.time):
             if isinstance(record, Metrics):
                 fold.update(record.values)
-        explicit = explicit_results(self.run, self.attempt)
-        values = {name: value for name, value in fold.results().items() if name not in explicit}
+            elif isinstance(record, Summary) and record.removed:
+                fold.give(Summary(time=record.time, values={}, removed=record.removed))
+        names = {records.final_name(name) for record in explicit for name in record.values}
+        values = {name: value for name, value in fold.results().items() if name not in names}
         return [records.encode(Summary(time=self._time, values=values, derived=True))] if values else []
 
     def _records_of(self, ready: list[tuple[WindowCells, Cell]]) -> list[records.Record]:
@@ -379,19 +383,19 @@ class Reducer:
             remove_if_empty(self._folder)
 
 
-def explicit_results(run: RunDirectory, attempt: int) -> set[str]:
-    """Names of the results that the main rank recorded itself."""
-    names: set[str] = set()
+def explicit_results(run: RunDirectory, attempt: int) -> list[Summary]:
+    """The results that the main rank recorded itself."""
+    found: list[Summary] = []
     try:
         with confined.open_file(run.stream(StreamName("rank", 0, attempt))) as lines:
             for line in lines:
                 if b'"kind":"summary"' in line:
                     record = records.decode(line.rstrip(b"\n"))
                     if isinstance(record, Summary) and not record.derived:
-                        names.update(map(records.final_name, record.values))
+                        found.append(record)
     except (OSError, records.CorruptLine):
         pass
-    return names
+    return found
 
 
 def _ranges(ranks: Sequence[int]) -> str:
