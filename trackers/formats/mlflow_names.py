@@ -185,7 +185,7 @@ def local_store(uri: str) -> Path | None:
 def _is_runs(folder: Path, run_id: str) -> bool:
     """Whether this is a folder that MLflow makes for a run, and no link to another one."""
     ending = (run_id, "artifacts")
-    plain = ".." not in folder.parts and re.fullmatch(r"[A-Za-z0-9_-]{1,256}", run_id) is not None
+    plain = ".." not in folder.parts and re.fullmatch("[0-9a-f]{32}", run_id) is not None  # no name of a directory
     return plain and folder.parts[-2:] == ending and Path(os.path.realpath(folder)).parts[-2:] == ending
 
 

@@ -236,6 +236,26 @@ def test_database_sends_nobody_to_files_of_others(info: RunInfo, tmp_path: Path,
     assert load(f"mlflow:sqlite:///{info.cwd}/mlflow.db#digits").artifacts(tmp_path / "fetched") == []
 
 
+def test_run_of_a_database_is_called_as_no_directory(info: RunInfo, tmp_path: Path) -> None:
+    """A database can call its run as a directory of the reader's, whose ``artifacts`` would be taken for the run's."""
+    import sqlite3
+
+    from trackers import load
+
+    victim = tmp_path / "project/artifacts"
+    victim.mkdir(parents=True)
+    (victim / "model.pt").write_text("precious")
+    deliver(info, Metrics(step=1, time=T0, values={"loss": 1.0}))
+    with contextlib.closing(sqlite3.connect(f"{info.cwd}/mlflow.db")) as database, database:
+        before = database.execute("select run_uuid from runs").fetchone()[0]
+        database.execute("update runs set run_uuid = 'project', artifact_uri = ?", (str(victim),))
+        for table in ("metrics", "latest_metrics", "params", "tags"):
+            database.execute(f"update {table} set run_uuid = 'project' where run_uuid = ?", (before,))
+    data = load(f"mlflow:sqlite:///{info.cwd}/mlflow.db#digits")
+    assert data.metrics()["loss"].to_pylist() == [1.0]
+    assert data.artifacts(tmp_path / "fetched") == []
+
+
 def test_state_that_names_another_run_is_not_followed(info: RunInfo) -> None:
     """A delivery's state is a file in the run: it can't have another run of the store written to."""
     other = client(info).create_run("0", tags={"trackers.run_id": "other"}).info.run_id
