@@ -82,13 +82,21 @@ def gather(
     return Gathered(list(unique.values()), problems, fingerprints)
 
 
-def _other(reader: Reader, run: SourceRun) -> RunStats:
+def kept_facts(reader: Reader, run: SourceRun) -> RunStats | None:
+    """The facts that a source keeps of a run, so that nothing else of it need be read; None: it keeps none."""
     encoded = reader.facts(run, FACTS_VERSION)
     if encoded is not None:
         with contextlib.suppress(*UNDECODABLE):
             known = msgspec.msgpack.decode(encoded, type=RunStats)
             known.source = run.source
             return known
+    return None
+
+
+def _other(reader: Reader, run: SourceRun) -> RunStats:
+    known = kept_facts(reader, run)
+    if known is not None:
+        return known
     version = reader.version(run)
     cache = FingerprintCache(f"facts of {run.source}", FACTS_VERSION)
     cached = cache.get("", version, RunStats)

@@ -82,7 +82,7 @@ def ls(
         if others:
             from trackers.analysis.source_list import overviews
 
-            views.update({view.info.directory: view for view in overviews(others, say)})
+            views.update({view.info.directory: view for view in overviews(others, say, whole=as_json)})
         lines = _choose_lines(root, own, views, project, status, sort, count, say)
         return as_tree(lines) if tree else lines
 

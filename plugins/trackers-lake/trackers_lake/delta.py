@@ -165,7 +165,7 @@ class DeltaTable:
         self.store = store
         self.name = name
         self.keep_s = keep_s
-        self._seen = NOTHING
+        self.seen = NOTHING
 
     def snapshot(self) -> Snapshot:
         """The table as it is now; what was read before isn't read again.
@@ -173,13 +173,13 @@ class DeltaTable:
         Raises:
             Damaged: the log can't be read. Unavailable, Refused: the store can't.
         """
-        if self._seen.version >= 0:
-            newer = list(self._after(self._seen.version))
-            if newer or self._exists(self._seen.version):
-                self._seen = self._folded(self._seen, newer)
-                return self._seen
-        self._seen = self._read()
-        return self._seen
+        if self.seen.version >= 0:
+            newer = list(self._after(self.seen.version))
+            if newer or self._exists(self.seen.version):
+                self.seen = self._folded(self.seen, newer)
+                return self.seen
+        self.seen = self._read()
+        return self.seen
 
     def commit(
         self,

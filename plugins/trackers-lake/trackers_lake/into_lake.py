@@ -42,6 +42,10 @@ from trackers_lake.tables import FILE_ROWS, KEPT_S, Lake
 
 MANY_SHORT = 200
 """Short files that a table may have before they are joined."""
+AT_ONCE = 20
+"""Runs put in by one call from which on listing all runs is to be cheap."""
+MANY_HEADS = 8
+"""Those of ``runs`` where many were put in at once: who lists a lake reads all of them."""
 BATCH_RUNS = 1000
 """Runs that are put in by one commit of each table, if their numbers don't fill a file before."""
 GROWING = ("metrics", "system", "events")
@@ -130,18 +134,21 @@ def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False) -> Add
             batch.add(rows)
         batch.write()
     if done.added:
-        _look_after(lake)
+        _look_after(lake, len(done.added))
     return done._replace(unchanged=unchanged, values=values)
 
 
-def _look_after(lake: Lake) -> None:
+def _look_after(lake: Lake, added: int) -> None:
     """Join the short files of tables that have many, and delete what is old; what fails, the next call does."""
-    many = [table for table in COLUMNS if len(lake.small_files(table)) >= MANY_SHORT]
+    most = {table: MANY_HEADS if table == "runs" and added >= AT_ONCE else MANY_SHORT for table in COLUMNS}
+    many = [table for table in COLUMNS if len(lake.small_files(table)) >= most[table]]
     with contextlib.suppress(DeliveryError):
         running = lake.running() if many else set()
         for table in many:
-            if len(lake.small_files(table, running)) >= MANY_SHORT:
+            if len(lake.small_files(table, running)) >= most[table]:
                 lake.compact(table, running)
+        if added >= AT_ONCE:
+            lake.sum_up_runs()
         lake.vacuum_daily()
 
 
@@ -400,8 +407,8 @@ def _runs_rows(keys: Sequence[Key], runs: Sequence[RunStats]) -> Any:
     table = runs_table([run for _, run in keys], runs)
     at = table.schema.get_field_index("project")
     table = table.set_column(at, "project", pa.array([project for project, _ in keys], pa.string()))
-    # Those of a run that goes on are old in a minute, and as long as all that is new.
-    done = [run.status != "running" for run in runs]
+    # Those of a run that goes on are old in a minute, and as long as all that is new, unless many are kept together.
+    done = [run.status != "running" or len(runs) >= AT_ONCE for run in runs]
     kept = [msgspec.msgpack.encode(run) if end else b"" for run, end in zip(runs, done, strict=True)]
     table = table.append_column("facts", pa.array(kept, pa.binary()))
     table = table.append_column("facts_version", pa.array([FACTS_VERSION if end else "" for end in done], pa.string()))

@@ -35,6 +35,7 @@ class LakeReader(Reader):
 
     def __init__(self) -> None:
         self._lakes: dict[str, Lake] = {}
+        self._facts: dict[str, dict[Key, tuple[str, bytes]]] = {}
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`."""
@@ -44,11 +45,13 @@ class LakeReader(Reader):
         runs = []
         fingerprints = lake.fingerprints()
         keys = set(choose_runs(list(fingerprints), selection, named))
-        for file in lake.snapshot("runs").files.values():
-            for row in lake.rows("runs", file, _COLUMNS).to_pylist():
-                key = (row["project"], row["run"])
-                if key in keys:
-                    runs.append(_source_run(named, row, fingerprints[key]))
+        facts = self._facts[lake.where] = {}
+        for row in lake.all_rows("runs", [*_COLUMNS, "facts", "facts_version"]):
+            key = (row["project"], row["run"])
+            if key in keys:
+                runs.append(_source_run(named, row, fingerprints[key]))
+                if row.get("facts"):
+                    facts[key] = (row.get("facts_version") or "", row["facts"])
         if not runs:
             raise NotFound(f"no runs in {named}")
         return sorted(runs, key=lambda run: run.created, reverse=True)
@@ -64,8 +67,7 @@ class LakeReader(Reader):
             version: of what is kept: see :mod:`trackers.analysis.collect`.
         """
         lake = self._lake(split(run.native["lake"])[0])
-        cached = self._facts(lake)
-        entry = cached.get(_key(run))
+        entry = self._facts.get(lake.where, {}).get(_key(run))
         return entry[1] if entry is not None and entry[0] == version else None
 
     def columns(self, run: SourceRun) -> tuple[list[Block], list[Record]]:
@@ -88,17 +90,6 @@ class LakeReader(Reader):
         if text not in self._lakes:
             self._lakes[text] = Lake(text)
         return self._lakes[text]
-
-    def _facts(self, lake: Lake) -> dict[Key, tuple[str, bytes]]:
-        if not hasattr(self, "_facts_by_lake"):
-            self._facts_by_lake: dict[str, dict[Key, tuple[str, bytes]]] = {}
-        if lake.where not in self._facts_by_lake:
-            facts = self._facts_by_lake[lake.where] = {}
-            for file in lake.snapshot("runs").files.values():
-                for row in lake.rows("runs", file, ["project", "run", "facts", "facts_version"]).to_pylist():
-                    if row.get("facts"):
-                        facts[row["project"], row["run"]] = (row.get("facts_version") or "", row["facts"])
-        return self._facts_by_lake[lake.where]
 
 
 _COLUMNS = ["project", "run", "name", "group_name", "tags", "notes", "status", "created"]

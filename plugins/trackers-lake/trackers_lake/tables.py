@@ -9,11 +9,13 @@ are added, and first when they are removed.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,10 +35,14 @@ MOST_PAUSE_S = 1.0
 """Maximum pause before a commit is tried again after another writer committed first, in seconds."""
 FILE_ROWS = 4 * schema.GROUP_ROWS
 """Maximum number of rows of numbers in a joined file, and in a file of new rows."""
-RUNS_IN_FILE = 1000
+LOGS_OF_RUNS = 4
+"""Commits of ``runs`` that who lists a lake reads one by one, where one writer puts in many runs at once."""
+RUNS_IN_FILE = 2500
 """Maximum number of rows of a joined file of ``runs``: an edited run has the whole file written anew."""
 SMALL_BYTES = 4 * 1024 * 1024
 """A file that is shorter is joined with others."""
+RECENT_S = 1.0
+READ_THREADS = 8
 MOST_FILE_BYTES = 8 * 1024**3
 ROWS_PER_BYTE = 20_000
 """Maximum number of rows per byte of a valid file: a million rows of a constant metric take some kilobytes."""
@@ -84,11 +90,20 @@ class Lake:
         self.where = self.store.where
         self.folder = location.local_path(self.where)
         self.keep_s = keep_s
+        self._fresh: dict[str, float] = {}
         self.tables = {name: DeltaTable(self.store, name, keep_s) for name in COLUMNS}
 
     def snapshot(self, table: str) -> Snapshot:
         """A table as it is now."""
-        return self.tables[table].snapshot()
+        seen = self.tables[table].snapshot()
+        self._fresh[table] = time.monotonic()
+        return seen
+
+    def recent(self, table: str) -> Snapshot:
+        """A table as it was less than :data:`RECENT_S` ago, for who reads run after run."""
+        if time.monotonic() - self._fresh.get(table, -math.inf) > RECENT_S:
+            return self.snapshot(table)
+        return self.tables[table].seen
 
     def fingerprints(self, table: str = "runs") -> dict[Key, str]:
         """The runs of which a table has rows, and their fingerprints; "" where another program wrote the file."""
@@ -338,6 +353,8 @@ class Lake:
         try:
             if self.folder is not None:
                 source: Any = self.local_path(table, file)
+            elif file.size < SMALL_BYTES:  # one request, where its parts would take several
+                source = pyarrow.BufferReader(self.store.get(name, file.size))
             else:
                 source = pyarrow.PythonFile(self.store.file(name), mode="r")
             parquet_file = parquet.ParquetFile(source)
@@ -385,12 +402,23 @@ class Lake:
             text = " ".join(str(error).split())[:200]
             raise Damaged(f"{self.where}/{table}/{file.path} is damaged: {text}") from None
 
+    def all_rows(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Some columns of a table's rows, from all files, several at once.
+
+        Raises:
+            Damaged, NotFound: a file can't be read. Unavailable, Refused: the store fails.
+        """
+        with ThreadPoolExecutor(READ_THREADS) as pool:
+            files = list(self.recent(table).files.values())
+            tables = pool.map(lambda file: self.rows(table, file, columns), files)
+            return [row for rows in tables for row in rows.to_pylist()]
+
     def rows_of(self, table: str, run: Key, columns: Sequence[str] | None = None) -> Any:
         """A run's rows of a table, from all files that may hold some."""
         import pyarrow as pa
 
         parts = []
-        for file in self.snapshot(table).files.values():
+        for file in self.recent(table).files.values():
             if (run in file.runs) if file.runs is not None else _in_range(file, run):
                 parts.append(self.rows(table, file, columns, run))
         kind = schema.arrow_schema(COLUMNS[table])
@@ -442,10 +470,18 @@ class Lake:
         """Write a checkpoint after every CHECKPOINT_EVERY commits; without one, a table is only slower to read."""
         snapshot = log.snapshot()
         if snapshot.version and snapshot.version % CHECKPOINT_EVERY == 0:
-            try:
+            with contextlib.suppress(DeliveryError):
                 log.checkpoint(snapshot)
-            except DeliveryError:
-                return
+
+    def sum_up_runs(self) -> None:
+        """Write a checkpoint of ``runs`` if there are :data:`LOGS_OF_RUNS` commits behind the last one.
+
+        Raises:
+            Unavailable, Refused: the store fails.
+        """
+        snapshot = self.recent("runs")
+        if snapshot.version - snapshot.since >= LOGS_OF_RUNS:
+            self.tables["runs"].checkpoint(snapshot)
 
 
 def _newest(files: Iterable[Mapping[Key, str]]) -> dict[Key, str]:
