@@ -515,9 +515,13 @@ def _of_a_worker(wandb: Any, number: int) -> None:
 
 @pattern
 def spawned_worker(wandb: Any) -> None:
-    """A worker that is given the run: once that is used there, it is ``wandb.run``, and ``init`` gives it back."""
+    """A worker that is given the run: once that is used there, it is ``wandb.run``, and ``init`` gives it back.
+
+    Its values count in the results.
+    """
     run = wandb.init(project="spawned_worker")
-    run.log({"a": 1})
+    run.define_metric("w", summary="min,max")
+    run.log({"a": 1, "w": 2})
     process = multiprocessing.get_context("spawn").Process(target=_given_a_run, args=(run, type(run).__module__))
     process.start()
     process.join()

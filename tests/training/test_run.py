@@ -581,6 +581,31 @@ def test_forked_worker_logs_and_leaves_the_run_open(run: Run) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs Linux: fork")
+def test_child_to_which_the_run_is_left_counts_what_its_parent_logged(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since the fork, too: a daemon ends the run."""
+    run.define_metric("loss", summary="min,max")
+    run.log({"loss": 5.0}, step=0)
+    waits, goes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.read(waits, 1)
+            monkeypatch.setattr(run._recorder, "_owner_alive", lambda: False)
+            monkeypatch.setattr(run._recorder.relay, "inherit", lambda late: True)
+            run.finish()
+        finally:
+            os._exit(0)
+    run.log({"loss": 1.0}, step=1)
+    os.write(goes, b"x")
+    os.waitpid(child, 0)
+    assert [record.values for record in journal(run) if isinstance(record, Summary)] == [
+        {"final/loss.min": 1.0, "final/loss.max": 5.0}
+    ]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs Linux: fork")
 def test_result_that_a_forked_child_set_is_taken_back(run: Run) -> None:
     """By None, an empty mapping, a medium, another shape or ``del`` in the parent, and in another child."""
 

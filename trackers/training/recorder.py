@@ -178,8 +178,8 @@ class Recorder:
 
     def _log_reductions(self, values: Mapping[str, Any], step: int, now: float, keep: bool) -> bool:
         """Record values across ranks alone, as the transport can at once. False: nothing is recorded."""
-        slow = len(self._queue) or not nothing_else(values) or not self._mappings.names.isdisjoint(values)
-        if slow or not self.across.quick(step, now, values):
+        mapped = self._mappings.names and not self._mappings.names.isdisjoint(values)
+        if len(self._queue) or mapped or not nothing_else(values) or not self.across.quick(step, now, values):
             return False
         self._stepped(step, keep)
         if now > self.poll_at:
