@@ -22,11 +22,19 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import StreamReader
 from trackers.records import ArtifactRecord, Finish, Media, Metrics, Record, files_of
 from trackers.support import backlog
+from trackers.support.clock import monotonic
 from trackers.training import recorder
+from trackers.values.device_copy import DeferredNumber
 
 __all__ = ["small_disk"]
 
 STEPS = 14
+
+
+class Never:
+    """An event of an accelerator that hangs."""
+
+    ready = False
 
 
 @pytest.fixture
@@ -183,6 +191,28 @@ def test_files_that_still_wait_at_the_end_are_counted(
     assert re.search(r"25 records of media and files were lost: .*: see to .*media", said)
     assert isinstance(logged(run)[-1], Finish)
     assert not [record for record in logged(run) if files_of(record)]
+
+
+def test_end_waits_once_for_all_that_waits(run: Any, small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An accelerator that never answers and a disk that takes no files: together they have the time-out, not each."""
+    Refusals(small_disk, directory(run).path).folder_blocked()
+    run.log({"loss": DeferredNumber([Never()], lambda: 1.0)}, step=0)
+    log_all(run, 1)
+    began = monotonic()
+    run.finish(timeout=3)
+    assert monotonic() - began < 5.5
+    said = capsys.readouterr().err
+    assert "values were given up" in said
+    assert "5 records of media and files were lost" in said
+
+
+def test_flush_tells_whether_files_still_wait(run: Any, small_disk: Path) -> None:
+    """What waits in memory isn't at the trackers; once the disk takes it, it is."""
+    end = Refusals(small_disk, directory(run).path).folder_blocked()
+    log_all(run, 0)
+    assert not run.flush(timeout=0.5)
+    end()
+    assert run.flush(timeout=0.5)
 
 
 @pytest.mark.parametrize("changed", [False, True])

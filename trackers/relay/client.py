@@ -331,7 +331,7 @@ class RelayClient:
             self._say(
                 f"{trackers}: {reason}; {continues}to deliver or to see how it stands: trackers sync {self._run.quoted}"
             )
-        self._reap(leaving)
+        self._reap(leaving or not done)
 
     def _reasons(self, names: list[str], is_alive: bool) -> str:
         """The known reasons why trackers lag, in parentheses; "" for none. is_alive: the relay is running."""

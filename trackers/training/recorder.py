@@ -764,10 +764,11 @@ class Recorder:
         self.problem(f"log: {errors.reason(error)}")
         return True
 
-    def flush(self, timeout_s: float) -> None:
-        """Write what waits for an accelerator or a disk."""
+    def flush(self, timeout_s: float) -> bool:
+        """Write what waits for an accelerator or a disk. True if nothing waits any more."""
         self._queue.finish(timeout_s)
-        self.writer.retry(force=True)
+        with self._lock:
+            return self._release(all_of_it=True) and self.writer.retry(force=True)
 
     def look(self) -> None:
         """A step has ended: where trackers run inside this process, let them see now and then what has come."""
@@ -922,7 +923,7 @@ class Recorder:
             self.fast = False
             until = monotonic() + timeout
             if not self.finished:
-                self.guard("finish", self._write_end, exit_code, status, reason, timeout, leaving)
+                self.guard("finish", self._write_end, exit_code, status, reason, until, leaving)
             self.finished = True
         self._wait_for_disk(max(0.0, until - monotonic()))
         with self._lock:
@@ -953,10 +954,10 @@ class Recorder:
 
         JournalChecksums(self.run).end()
 
-    def _write_end(self, exit_code: int | None, status: str, reason: str, timeout: float, leaving: bool) -> None:
+    def _write_end(self, exit_code: int | None, status: str, reason: str, until: float, leaving: bool) -> None:
         self._see_stream_whole()
-        self._queue.finish(min(timeout, DRAIN_S))
-        self._wait_for_folder(timeout)
+        self._queue.finish(min(until - monotonic(), DRAIN_S))
+        self._wait_for_folder(until - monotonic())
         self._record_late()
         if self._unsure or self._is_one_of_several():
             history = AttemptHistory(self.run)
@@ -1004,8 +1005,9 @@ class Recorder:
         waiting = self.writer.waiting
         if not waiting or self.writer.retry(force=True):
             return
-        patience = f"up to {timeout_s:.0f} s for the journal to be writable"
-        self.problem(f"finish: {waiting} records wait {patience}. {self.writer.why()}")
+        if timeout_s > 0:
+            patience = f"up to {timeout_s:.0f} s for the journal to be writable"
+            self.problem(f"finish: {waiting} records wait {patience}. {self.writer.why()}")
         try:
             self.writer.flush(timeout_s)
         except KeyboardInterrupt:  # as where it waits for the trackers: it is left at that

@@ -24,6 +24,7 @@ from trackers.journal.run_directory import FILES
 from trackers.journal.status import PREEMPTED
 from trackers.metrics.summary import parse_summary
 from trackers.records import MAX_STEP, Alert, ArtifactRecord, Define, Info, Metrics, escaped
+from trackers.support.clock import monotonic
 from trackers.support.interruption import pass_on
 from trackers.support.redaction import mask_source
 from trackers.support.terminal import one_line
@@ -658,8 +659,9 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         if self._recorder.finished:
             return True
         try:
-            self._recorder.flush(min(timeout, DRAIN_S))
-            return self._recorder.relay.wait(timeout, closed=False)
+            until = monotonic() + timeout
+            kept = self._recorder.flush(min(timeout, DRAIN_S))
+            return self._recorder.relay.wait(until - monotonic(), closed=False) and kept
         except Exception as error:
             pass_on(error)
             self._recorder.problem(f"flush: {error}")
