@@ -6,6 +6,7 @@ import contextlib
 import io
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 import trackers
 from tests import forked
 from trackers.cli.app import app
+from trackers.journal import console_spool
 from trackers.journal.console_spool import segments
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers.console import RunConsole, lines_of
@@ -423,6 +425,23 @@ def lines_of_run(tmp_path: Path) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+@pytest.mark.parametrize("how", ["deleted", "moved away"])
+def test_spool_that_is_gone_is_put_back_whole(how: str, streams: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the run's directory: what the relay hadn't read yet, and what is printed from then on, is there once."""
+    monkeypatch.setattr(console_spool, "TIME_S", 0.0)
+    with streams:
+        streams.capture.begin()
+        print("before")
+        if how == "deleted":
+            shutil.rmtree(streams.folder)
+        else:
+            streams.folder.rename(streams.folder.with_name("elsewhere"))
+        print("after", flush=True)
+        assert streams.text() == b"before\nafter\n"
+        shutil.rmtree(streams.folder)
+    assert streams.text() == b"before\nafter\n"
+
+
 @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_output_into_a_file_is_whole_with_children_and_c(end: str, tmp_path: Path) -> None:
     """The relay reads the file: programs that training starts and C libraries are part of it, also after a kill."""

@@ -204,7 +204,7 @@ def bring_back(removed: Removed) -> Removed:
         if os.path.lexists(home):
             raise UsageError(f"{home} is there, and would be replaced: remove or rename it, then again")
         _drop_leases(path)
-        _show_events(path)
+        _rename_events(path, _HIDDEN, _EVENTS)
         failpoint("restore.move.before")
         os.rename(path, home)
         failpoint("restore.move.after")
@@ -414,10 +414,6 @@ def _move(source: Path, target: Path) -> None:
 
 def _hide_events(folder: Path) -> None:
     _rename_events(folder, _EVENTS, _HIDDEN)
-
-
-def _show_events(folder: Path) -> None:
-    _rename_events(folder, _HIDDEN, _EVENTS)
 
 
 def _rename_events(folder: Path, word: str, other: str) -> None:

@@ -205,11 +205,13 @@ class ConsoleSpool:
         rank, attempt: as in the names of files. stream: "stdout" or "stderr".
         most_bytes: of files that nobody takes.
         last: which of several spools was written to last: for where they share it, the order among them is known.
+        beside: of another rank, whose files the relay may remove at any time.
     """
 
     def __init__(
-        self, folder: Path, rank: int, attempt: int, stream: str, most_bytes: int, last: list[Any] | None = None
-    ) -> None:
+        self, folder: Path, rank: int, attempt: int, stream: str, most_bytes: int, last: list[Any] | None = None,
+        beside: bool = False,
+    ) -> None:  # fmt: skip
         self._folder = folder
         self._name = SegmentName(rank, attempt, stream, 0)
         self._segments = max(2, most_bytes // SEGMENT_BYTES)
@@ -221,7 +223,7 @@ class ConsoleSpool:
         self._size = 0
         self._timed = self._tried = 0.0
         self._pid = os.getpid()
-        self._closed = False
+        self._closed, self._beside = False, beside
 
     def add(self, part: str | bytes) -> None:
         """Take what was printed; it is written with the end of its line, and when it is flushed."""
@@ -252,6 +254,7 @@ class ConsoleSpool:
                 if identity(self._fd) != self._file or identity(self._times) != self._times_file:
                     self._close_files()  # this program closed them: their numbers may be other files' by now
                     return
+                self._put_back()
                 os.write(self._times, TIME.pack(now, self._name.start + self._size))
             self._size += os.write(self._fd, data)
         except OSError as error:  # a full disk
@@ -271,6 +274,8 @@ class ConsoleSpool:
     def close(self) -> None:
         """Write what is left, and take nothing more."""
         self.flush()
+        with suppress(OSError):
+            self._put_back()
         self._closed = True
         self._close_files()
 
@@ -291,22 +296,36 @@ class ConsoleSpool:
         self._tried = now
         start = self._name.start + self._size
         self._close_files()
-        name = self._name._replace(start=start)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        self._name, self._size = self._name._replace(start=start), 0
         try:
-            confined.make_own(self._folder.parent)
-            confined.make_folder(self._folder)
             self._forget_oldest()
-            path = self._folder / str(name)
-            self._times = open_high(Path(f"{path}{TIMES}"), flags, _private)
-            self._fd = open_high(path, flags, _private)
+            self._open()
+            self._size, self._timed = os.fstat(self._fd).st_size, 0.0  # each file says when it begins
         except OSError as error:
             pass_on(error)
             self._close_files()
-            return
+
+    def _open(self) -> None:
+        confined.make_own(self._folder.parent)
+        confined.make_folder(self._folder)
+        path, flags = self._folder / str(self._name), os.O_RDWR | os.O_APPEND | os.O_CREAT
+        self._times = open_high(Path(f"{path}{TIMES}"), flags, _private)
+        self._fd = open_high(path, flags, _private)
         self._file, self._times_file = identity(self._fd), identity(self._times)
-        self._name, self._size = name, os.fstat(self._fd).st_size
-        self._timed = 0.0  # each file says when it begins
+
+    def _put_back(self) -> None:
+        """Write files that somebody deleted or moved anew, whole; a forked child's go when the run ends."""
+        path, left = self._folder / str(self._name), (self._times, self._fd)
+        if self._fd < 0 or self._beside or self._name.source != self._name.stream or path.exists():
+            return
+        try:
+            self._open()
+            for old, fresh in zip(left, (self._times, self._fd), strict=True):
+                for begin in range(0, os.fstat(old).st_size, SEGMENT_BYTES):
+                    os.write(fresh, os.pread(old, SEGMENT_BYTES, begin))
+        finally:
+            for old in {*left} - {self._times, self._fd}:
+                os.close(old)
 
     def _forget_oldest(self) -> None:
         own = [name for name in segments(self._folder) if name[:3] == self._name[:3]]

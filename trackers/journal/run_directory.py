@@ -477,7 +477,8 @@ def is_run(path: Path | str) -> bool:
         return False
     if os.path.exists(f"{path}/{DOOMED}"):
         return False
-    ranks = [entry for entry in entries if entry.startswith("rank-") and StreamName.parse(_stem(entry)) is not None]
+    stems = {entry: entry.removesuffix(SUFFIX).removesuffix(".jsonl") for entry in entries if entry.startswith("rank-")}
+    ranks = [entry for entry, stem in stems.items() if StreamName.parse(stem) is not None]
     return any(os.path.getsize(f"{path}/streams/{entry}") for entry in ranks)
 
 
@@ -496,10 +497,6 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 def _is_device(mode: int) -> bool:
     """True for a pipe, a socket or a device."""
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
-
-
-def _stem(entry: str) -> str:
-    return entry.removesuffix(SUFFIX).removesuffix(".jsonl")
 
 
 def folders(path: Path | str) -> list[str]:

@@ -239,7 +239,7 @@ def _keys(blocks: Sequence[Block], family: tuple[int, ...], by_time: bool) -> tu
     field = 4 if by_time else 3
     keys = np.concatenate([blocks[block][field] for block in family])
     rows = np.concatenate([blocks[block].rows for block in family])
-    order = np.lexsort((rows, keys)) if len(keys) > 1 and not _rises(keys) else np.arange(len(keys))
+    order = np.lexsort((rows, keys)) if len(keys) > 1 and not (keys[1:] > keys[:-1]).all() else np.arange(len(keys))
     keys = keys[order]
     same: Any = np.zeros(len(keys), np.int64)
     if len(keys) > 1 and (repeated := keys[1:] == keys[:-1]).any():
@@ -254,10 +254,6 @@ def _pairs(keys: Any, same: Any) -> Any:
     pairs: Any = np.empty((len(keys), 2), np.float64)
     pairs[:, 0], pairs[:, 1] = keys, same
     return pairs
-
-
-def _rises(keys: Any) -> bool:
-    return bool((keys[1:] > keys[:-1]).all())
 
 
 def _union(keys: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -50,7 +50,9 @@ class HuggingFaceReader(Reader):
         time = path.stat().st_mtime
         history = state["log_history"]
         settings = {
-            name: value for name, value in state.items() if name not in (*RESULTS, "log_history") and _is_plain(value)
+            name: value
+            for name, value in state.items()
+            if name not in (*RESULTS, "log_history") and not isinstance(value, (dict, list, type(None)))
         }
         if settings:
             yield Config(time=time, values=settings)
@@ -98,10 +100,6 @@ def _number(checkpoint: Path) -> int:
     """The steps of a checkpoint, by its name: a copy's times say nothing."""
     digits = checkpoint.name.rpartition("-")[2]
     return int(digits) if digits.isdecimal() and len(digits) < 19 else -1
-
-
-def _is_plain(value: Any) -> bool:
-    return value is not None and not isinstance(value, (dict, list))
 
 
 def _source_run(path: Path) -> SourceRun:

@@ -59,12 +59,9 @@ def _watch(beside: Beside) -> RelayPart | None:
     return AlertWatch(beside.run, beside.info, beside.attempt, lambda text: beside.say(text, "alerts"))
 
 
-def _sender(beside: Beside) -> RelayPart | None:
-    return Sending(beside) if has_alerts(beside.info) and beside.info.mode != "offline" else None
-
-
 OWN: tuple[Callable[[Beside], RelayPart | None], ...] = (
-    SamplerProcess, Fetching, Reducing, _collector, CodeKeeper, _watch, Checksums, _sender,
+    SamplerProcess, Fetching, Reducing, _collector, CodeKeeper, _watch, Checksums,
+    lambda beside: Sending(beside) if has_alerts(beside.info) and beside.info.mode != "offline" else None,
 )  # fmt: skip
 
 

@@ -164,7 +164,8 @@ class ConsoleCapture:
         self._launch = (folder, rank, attempt) if beside else None
         last: list[Any] = [None]
         self._spools = {
-            stream: ConsoleSpool(folder, rank, attempt, stream, most_bytes, last) for stream in ("stdout", "stderr")
+            stream: ConsoleSpool(folder, rank, attempt, stream, most_bytes, last, beside)
+            for stream in ("stdout", "stderr")
         }
         self._taps: list[tuple[StreamTap, ConsoleSpool]] = []
         self._files: dict[str, PrintedFile] = {}

@@ -321,7 +321,7 @@ def find_or_create(client: Any, uri: str, info: RunInfo, native_id: str | None) 
         if matches:
             return _alive(matches[0])
         tags = _tags(info)
-        if info.group and _truth(info.option("MLFLOW_NESTED", False)):
+        if info.group and str(info.option("MLFLOW_NESTED", False)).lower() not in ("n", "no", "false", "0", "off"):
             tags["mlflow.parentRunId"] = _parent(client, experiment, info)
         start = milliseconds(info.created or time.time())
         failpoint("mlflow.create.before")
@@ -446,7 +446,3 @@ def _source(info: RunInfo) -> dict[str, str]:
     for tag, field in (("commit", "commit"), ("branch", "branch"), ("repoURL", "remote")):
         tags[f"mlflow.source.git.{tag}"] = str(info.git.get(field) or "")
     return {name: value for name, value in tags.items() if value}
-
-
-def _truth(value: Any) -> bool:
-    return str(value).lower() not in ("n", "no", "false", "0", "off")

@@ -124,7 +124,9 @@ def media(tag: str, record: Media, info: RunInfo) -> Iterator[Any]:
     Raises:
         Rejected: a file is missing or isn't what it should be.
     """
-    if record.type == "image" or (record.type == "video" and all(_is_gif(item) for item in record.items)):
+    if record.type == "image" or (
+        record.type == "video" and all(item.format in ("gif", "npy") for item in record.items)
+    ):
         yield from _images(tag, record, info)
     elif record.type == "audio" and all(item.format in ("wav", "npy") for item in record.items):
         sounds = [part for item in record.items for part in (media_files.wav(info, item), _utf8(item.caption or ""))]
@@ -196,10 +198,6 @@ def _picture(item: MediaFile, info: RunInfo, kind: str) -> bytes:
     if item.format in BROWSER_IMAGES:
         return media_files.content(info, item)
     return media_files.gif(info, item) if kind == "video" else media_files.png(info, item)
-
-
-def _is_gif(item: MediaFile) -> bool:
-    return item.format in ("gif", "npy")
 
 
 def _histogram(tag: str, item: MediaFile, info: RunInfo) -> Any:
