@@ -319,11 +319,8 @@ class RelayClient:
             self._say(f"{', '.join(delivered)}: delivered; to see the run: trackers show {self._run.quoted}")
         if not done:
             lagging = list(self._lagging({}, True))
-            reason = (
-                "interrupted"
-                if interrupted
-                else f"not delivered within {timeout_s if asked_s is None else asked_s:.0f} s"
-            )
+            limit_s = timeout_s if asked_s is None else asked_s
+            reason = "interrupted" if interrupted else f"not delivered within {limit_s:.0f} s"
             is_alive = self._process is not None and self._process.poll() is None
             continues = "the relay goes on; " if is_alive else ""
             reason += self._reasons(lagging, is_alive)

@@ -124,9 +124,8 @@ def media(tag: str, record: Media, info: RunInfo) -> Iterator[Any]:
     Raises:
         Rejected: a file is missing or isn't what it should be.
     """
-    if record.type == "image" or (
-        record.type == "video" and all(item.format in ("gif", "npy") for item in record.items)
-    ):
+    are_gifs = all(item.format in ("gif", "npy") for item in record.items)
+    if record.type == "image" or (record.type == "video" and are_gifs):
         yield from _images(tag, record, info)
     elif record.type == "audio" and all(item.format in ("wav", "npy") for item in record.items):
         sounds = [part for item in record.items for part in (media_files.wav(info, item), _utf8(item.caption or ""))]
