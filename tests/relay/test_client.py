@@ -171,7 +171,8 @@ def test_finish_that_waits_in_vain_says_so_in_one_line(
 
 @pytest.mark.parametrize(("lagging", "shown"), [
     ({"mlflow": 0.0}, "mlflow"), ({"mlflow": 0.0, "wandb": 0.425}, "mlflow, wandb (42%)"),
+    ({"json": 1.0, "csv": 0.001}, "json, csv"),
 ])  # fmt: skip
-def test_tracker_that_has_nothing_yet_is_named_without_a_share(lagging: dict[str, float], shown: str) -> None:
-    """Who waits for a server that is away doesn't read "0%"."""
+def test_tracker_that_has_nothing_yet_or_all_is_named_without_a_share(lagging: dict[str, float], shown: str) -> None:
+    """Who waits for a server that is away doesn't read "0%"; nor "100%" where only the run's end isn't told yet."""
     assert _names(lagging) == shown

@@ -381,8 +381,8 @@ class RelayClient:
 
 
 def _names(lagging: dict[str, float]) -> str:
-    """The trackers that lag, with how far those are that have begun."""
-    return ", ".join(f"{name} ({done:.0%})" if done else name for name, done in lagging.items())
+    """The trackers that lag, with how far those are that have begun and lack records."""
+    return ", ".join(f"{name} ({done:.0%})" if 0.005 <= done < 0.995 else name for name, done in lagging.items())
 
 
 def _rewrite(text: str) -> None:
