@@ -93,6 +93,17 @@ def test_damaged_piece_is_named(where: str, tmp_path: Path) -> None:
         mirror.copy(where, tmp_path / "copy")
 
 
+def test_lost_piece_is_named_once(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What follows a piece that the store has lost can't be read, and isn't left out in silence."""
+    (name,) = (name for name in names(store(tmp_path)) if "/streams/" in name)
+    rest = b"".join(store(tmp_path).chunks(name, 10**6))[20:]
+    store(tmp_path).delete([name])
+    store(tmp_path).put(f"{name.rpartition('/')[0]}/{Piece.of(20, rest)}", rest)
+    for _ in range(2):
+        mirror.copy(where, tmp_path / "copy")
+    assert len(re.findall(r"p/abc lacks bytes 0 to 20 of streams/rank-0\.1\.jsonl: ", capsys.readouterr().err)) == 1
+
+
 def test_piece_of_another_length_is_no_piece(where: str, tmp_path: Path) -> None:
     """As if it weren't there: what it claims to hold is got elsewhere, or not yet."""
     store(tmp_path).put(f"p/abc/streams/rank-0.1.jsonl/{Piece.of(0, b'y' * 900)}", b"short")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -125,6 +126,16 @@ def _copy(store: Store, root: Path, run: StoredRun) -> bool:
     before = dict(known)
     for path, pieces in sorted(run.pieces.items()):
         append(store, directory, path, pieces)
+        size = prepare_file(directory, path)[1]
+        if _gap(pieces, size):  # or one was written while they were listed: then it is there by now
+            now = {
+                path: pieces
+                for found in stored_runs(store, f"{run.project}/{run.id}")
+                for path, pieces in found.pieces.items()
+            }
+            if gap := _gap(now.get(path, {}), size):
+                where = f"{store.where}/{run.project}/{run.id}"
+                _say_once(f"{where} lacks bytes {size:,} to {gap:,} of {path}: what follows them isn't shown")
     for path, entry in sorted(run.whole.items()):
         if known.get(path) == entry.version and os.path.exists(directory / path):
             continue
@@ -134,6 +145,11 @@ def _copy(store: Store, root: Path, run: StoredRun) -> bool:
     if known != before:
         confined.write_whole(versions, msgspec.json.encode(known), root=directory)
     return "run.json" in known or bool(run.attempt())
+
+
+def _gap(pieces: Collection[Piece], size: int) -> int:
+    """Where the first piece begins that can't follow ``size`` bytes; 0 where there is none, or others lead to it."""
+    return 0 if layout.chain(list(pieces), size) else min((one.begin for one in pieces if one.begin > size), default=0)
 
 
 def prepare_file(directory: Path, path: str) -> tuple[Path, int]:
@@ -260,6 +276,9 @@ def fetch_run(where: str, own: Path, project: str, run_id: str) -> Path:
 
 def _print_message(text: str) -> None:
     print(f"trackers: {text}", file=sys.stderr)
+
+
+_say_once = functools.cache(_print_message)
 
 
 class Following(threading.Thread):
