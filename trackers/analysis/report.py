@@ -174,20 +174,13 @@ def _of(field: str) -> Callable[[Result], Any]:
     return lambda result: getattr(result, field) or None
 
 
-def _platform(result: Result) -> str | None:
-    return None if result.platform == "unknown" else result.platform
-
-
 def _version(name: str) -> Callable[[Result], Any]:
     return lambda result: result.versions.get(name)
 
 
-def _last_loss(result: Result) -> float | None:
-    return next((loss for loss in reversed(result.losses) if loss is not None), None)
-
-
 _SECTIONS: tuple[tuple[str, _Columns], ...] = (
-    ("Hardware", (("platform", _platform), ("GPU", _of("gpu")), ("GPUs", _of("gpus")),
+    ("Hardware", (("platform", lambda result: None if result.platform == "unknown" else result.platform),
+                  ("GPU", _of("gpu")), ("GPUs", _of("gpus")),
                   ("memory GB", _of("gpu_memory_gb")), ("PyTorch", _version("pytorch")), ("CUDA", _version("cuda")),
                   ("ROCm", _version("rocm")))),
     ("Throughput", (("tokens/s", _of("tokens_per_s")), ("tokens/s/GPU", _of("tokens_per_s_per_gpu")),
@@ -198,7 +191,7 @@ _SECTIONS: tuple[tuple[str, _Columns], ...] = (
                         ("peak GB", _of("memory_peak_gb")), ("reserved avg GB", _of("reserved_avg_gb")),
                         ("reserved peak GB", _of("reserved_peak_gb")))),
     ("Variance", (("std of step times, % of mean", lambda result: result.variation_percent),
-                  ("last loss", _last_loss))),
+                  ("last loss", lambda result: next((at for at in reversed(result.losses) if at is not None), None)))),
     ("Timestamps", (("time", _of("timestamp")), ("file", _of("path")))),
 )  # fmt: skip
 _COLUMNS = dict(_SECTIONS)

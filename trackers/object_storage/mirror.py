@@ -128,14 +128,10 @@ def _copy(store: Store, root: Path, run: StoredRun) -> bool:
         append(store, directory, path, pieces)
         size = prepare_file(directory, path)[1]
         if _gap(pieces, size):  # or one was written while they were listed: then it is there by now
-            now = {
-                path: pieces
-                for found in stored_runs(store, f"{run.project}/{run.id}")
-                for path, pieces in found.pieces.items()
-            }
-            if gap := _gap(now.get(path, {}), size):
-                where = f"{store.where}/{run.project}/{run.id}"
-                _say_once(f"{where} lacks bytes {size:,} to {gap:,} of {path}: what follows them isn't shown")
+            home = f"{run.project}/{run.id}"
+            now = [found.pieces.get(path, {}) for found in stored_runs(store, home)]
+            if gap := max((_gap(pieces, size) for pieces in now), default=0):
+                _say_once(f"{store.where}/{home} lacks bytes {size:,} to {gap:,} of {path}: the rest isn't shown")
     for path, entry in sorted(run.whole.items()):
         if known.get(path) == entry.version and os.path.exists(directory / path):
             continue

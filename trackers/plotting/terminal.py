@@ -12,7 +12,7 @@ from trackers.analysis.tables import plain
 from trackers.metrics.styles import DARK_COLOURS
 from trackers.plotting.braille import LETTERS, chart, key
 from trackers.plotting.curve_math import Curve
-from trackers.plotting.figure import Bar, Panel, Picture
+from trackers.plotting.figure import Panel, Picture
 from trackers.plotting.matplotlib_figure import short_label
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def text(picture: Picture, *, width: int, height: int, coloured: bool) -> str:
 
     if not coloured:
         picture = picture.renumbered()  # letters in the order of the legend
-    colour = _colour if coloured else None
+    colour = (lambda style: DARK_COLOURS[style % len(DARK_COLOURS)]) if coloured else None  # most terminals are dark
     width, height = max(width, WIDTH), max(height, HEIGHT)
     parts = [Text(plain(picture.title), style="bold")] if picture.title else []
     for panel in picture.panels:
@@ -50,10 +50,6 @@ def text(picture: Picture, *, width: int, height: int, coloured: bool) -> str:
             parts.append(chart(_with_curves(panel), width, height, colour))
     parts += [*_legend(picture, colour), *(Text(plain(line)) for line in picture.about)]
     return _printed(parts, width, coloured)
-
-
-def _colour(style: int) -> str:
-    return DARK_COLOURS[style % len(DARK_COLOURS)]  # most terminals are dark
 
 
 def _with_curves(panel: Panel) -> Panel:
@@ -74,7 +70,9 @@ def _bars(panel: Panel, width: int, colour: Colour) -> Text:
     """A line for each bar, its length by its value; a negative one has none."""
     from rich.text import Text
 
-    labels = {id(bar): _bar_label(bar) for bar in panel.bars}
+    labels = {
+        id(bar): f"{short_label(bar.label, 20)} {bar.value:.5g} {bar.note}".rstrip()[:LABEL] for bar in panel.bars
+    }
     margin = max(map(len, labels.values()))
     most = max((bar.value for bar in panel.bars if bar.value < float("inf")), default=0.0)
     drawn = Text(short_label(panel.title), style="bold", no_wrap=True)
@@ -84,10 +82,6 @@ def _bars(panel: Panel, width: int, colour: Colour) -> Text:
         sign = "█" if colour is not None else LETTERS[bar.style % len(LETTERS)]
         drawn.append(sign * round(part * (width - margin - 1)), style=colour(bar.style) if colour is not None else "")
     return drawn
-
-
-def _bar_label(bar: Bar) -> str:
-    return f"{short_label(bar.label, 20)} {bar.value:.5g} {bar.note}".rstrip()[:LABEL]
 
 
 def _legend(picture: Picture, colour: Colour) -> Iterator[Text]:
