@@ -289,6 +289,7 @@ ROWS = {
     "test_table_that_is_a_link_is_read",
     "an MLflow server's location of artifacts": "test_artifact_store_that_nobody_named_is_refused "
     "test_database_sends_nobody_to_files_of_others test_run_of_a_database_is_called_as_no_directory",
+    "a SQLite database that somebody else made": "test_files_beside_a_planted_database_lead_nowhere",
     "an answer of an MLflow server": "test_answers_have_an_end test_mlflow_lists_end test_pages_have_an_end",
     "an answer of W&B's server": "test_answers_have_an_end",
     "the [host agent]": "test_another_users_socket_and_directory_are_refused "

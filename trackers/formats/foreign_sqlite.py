@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import sqlite3
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from trackers.errors import Damaged, NotFound, Unavailable
+from trackers.errors import Damaged, NotFound, TrackersError, Unavailable
+from trackers.support import confined
 
+_JOURNAL = bytes.fromhex("d9d505f920a163d7")
 BUSY_S = 30.0
 MESSAGE_CHARACTERS = 200
 STEPS = 10_000_000
@@ -24,12 +27,34 @@ STEPS_CALL = 100_000
 """Steps between two looks at the count: about a millisecond."""
 
 
+def need_own_files(path: Path, refusal: type[TrackersError] = Damaged) -> None:
+    """See that the files beside a database are its own: SQLite writes to a log that is a link, and deletes the file
+    that a journal names as that of several databases (https://www.sqlite.org/fileformat2.html#the_rollback_journal).
+
+    Raises:
+        refusal: one leads to another file, which no tracker's does.
+    """
+    for ending in ("-journal", "-wal", "-shm"):
+        beside = path.with_name(path.name + ending)
+        try:
+            with confined.open_file(beside, root=path.parent) as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - len(_JOURNAL)))
+                leads = ending == "-journal" and file.read() == _JOURNAL
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise refusal(f"{beside}: {error.strerror}: remove it") from None
+        if leads:
+            raise refusal(f"{beside} names another file, which SQLite would delete: remove it")
+
+
 def check(path: Path, tables: Collection[str]) -> set[str]:
     """Check that the named tables are plain tables, and return the names of those that exist.
 
     Raises:
         Damaged: it is no database, or one of them is something else. Unavailable: it is locked.
     """
+    need_own_files(path)
     address = f"file:{quote(str(path))}?mode=ro"
     existing = set()
     try:

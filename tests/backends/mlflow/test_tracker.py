@@ -10,6 +10,8 @@ import math
 import os
 import shutil
 import socket
+import sqlite3
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +29,7 @@ from trackers.backends.mlflow import store as mlflow_store
 from trackers.backends.mlflow.precheck import show, tracking_uri
 from trackers.backends.mlflow.store import first_moment
 from trackers.backends.mlflow.tracker import MlflowTracker
-from trackers.errors import ConfigError, Refused, Rejected
+from trackers.errors import ConfigError, Damaged, Refused, Rejected
 from trackers.formats.mlflow_names import FILE_LENGTH, NAME_LENGTH, map_file, map_name, refusal, unmap
 from trackers.records import (
     Alert,
@@ -254,6 +256,34 @@ def test_run_of_a_database_is_called_as_no_directory(info: RunInfo, tmp_path: Pa
     data = load(f"mlflow:sqlite:///{info.cwd}/mlflow.db#digits")
     assert data.metrics()["loss"].to_pylist() == [1.0]
     assert data.artifacts(tmp_path / "fetched") == []
+
+
+@pytest.mark.parametrize("kind", ["-journal", "-wal", "-shm"])
+def test_files_beside_a_planted_database_lead_nowhere(info: RunInfo, tmp_path: Path, kind: str) -> None:
+    """SQLite deletes the file that a journal names as that of several databases, and writes to a log that is a link: a
+    database that came with the directory has neither done, as a run is delivered or read."""
+    from trackers import load
+
+    deliver(info, Metrics(step=1, time=T0, values={"loss": 1.0}))
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    beside = Path(f"{info.cwd}/mlflow.db{kind}")
+    if kind == "-journal":
+        name, magic = os.fsencode(precious), bytes.fromhex("d9d505f920a163d7")
+        pages = Path(f"{info.cwd}/mlflow.db").stat().st_size // 4096
+        head = (magic + struct.pack(">5I", 0, 1, pages, 512, 4096)).ljust(512, b"\0")
+        end = struct.pack(">I", (1 << 18) + 1) + name + struct.pack(">2I", len(name), sum(name)) + magic
+        beside.write_bytes(head + end)
+    else:
+        with contextlib.closing(sqlite3.connect(f"{info.cwd}/mlflow.db")) as database:
+            database.execute("pragma journal_mode=wal")
+        beside.symlink_to(precious)
+    driver = Driver(MlflowTracker, msgspec.structs.replace(info, id="another"))
+    with pytest.raises(Refused, match="remove it"):
+        driver.deliver(stream([Metrics(step=1, time=T0, values={"loss": 1.0})]))
+    with pytest.raises(Damaged, match="remove it"):
+        load(f"mlflow:sqlite:///{info.cwd}/mlflow.db#digits")
+    assert precious.read_text() == "precious"
 
 
 def test_state_that_names_another_run_is_not_followed(info: RunInfo) -> None:

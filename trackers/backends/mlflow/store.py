@@ -21,7 +21,7 @@ from trackers.backends.mlflow.precheck import folder, sqlite_file, tracking_uri,
 from trackers.backends.shared.append_file import remove
 from trackers.backends.shared.directory import has_file_locks
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable, causes
-from trackers.formats import sqlite_address
+from trackers.formats import foreign_sqlite, sqlite_address
 from trackers.support import machines, sightings
 from trackers.tracker import RunInfo
 
@@ -98,7 +98,8 @@ def connect(info: RunInfo) -> Any:
     with translated(uri):
         from mlflow import MlflowClient
 
-        if sqlite_file(uri) is not None:
+        if (file := sqlite_file(uri)) is not None:
+            foreign_sqlite.need_own_files(file, Refused)  # it may have come with the directory
             # Seconds, on a busy machine, that others needn't wait for.
             importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
         # They print what we translate, with tracebacks.
