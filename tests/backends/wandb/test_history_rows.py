@@ -204,6 +204,52 @@ def test_values_that_the_destination_has_otherwise_are_counted_and_sent(
         assert (comparison.missing, comparison.changed, comparison.restored) == (*wanted, sum(wanted))
 
 
+CLOSE = st.lists(
+    st.tuples(st.integers(0, 1), st.sets(st.sampled_from("nxy"), min_size=1), st.integers(0, 700)),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@example([(0, {"n", "x"}, 462), (0, {"n", "x", "y"}, 20), (0, {"n", "x"}, 37), (0, {"w"}, 0)], set())
+@given(CLOSE, st.sets(st.integers(0, 30)))
+def test_second_values_at_a_step_are_found_whatever_their_times(
+    shape: list[tuple[int, set[str], int]], spoilt: set[int]
+) -> None:
+    """Calls some microseconds apart, of which the rows' times tell less than their values: what is there isn't sent
+    again, and of what is changed or gone each value once."""
+    step, time, records = 5, 1e9, []
+    for place, (more, names, wait) in enumerate(shape):
+        step, time = step + more, time + wait / 1e6
+        records.append(Metrics(seq=place + 1, step=step, time=time, values=dict.fromkeys(names, place + 0.5)))
+    destination = {row.number: row for row in built(records)}  # type: ignore[arg-type]
+    places = [(number, name) for number, row in sorted(destination.items()) for name in row.values]
+    lost = {places[number] for number in spoilt if number < len(places)}
+    for number, name in lost:
+        destination[number].values[name] = "another"
+
+    def there() -> list[DestinationRow]:
+        return [
+            DestinationRow(row.number, row.step, row.time, frozenset(row.values),
+                           {name: word(value) for name, value in row.values.items()})
+            for _, row in sorted(destination.items())
+        ]  # type: ignore[misc]  # fmt: skip
+
+    for wanted in (len(lost), 0):
+        sent: list[HistoryRow] = []
+        last, comparison = max(destination), HistoryComparison()
+        builder = HistoryRows(sent.append, last, DestinationRows(there()), comparison=comparison)
+        for record in records:
+            builder.add(record, row_values(record))
+        builder.finish()
+        assert sum(len(row.values) for row in sent) == wanted
+        destination.update({row.number: row for row in sent})
+    found = sorted(
+        (name, value) for row in destination.values() for name, value in row.values.items() if value != "another"
+    )
+    assert found == sorted((name, value) for record in records for name, value in record.values.items())
+
+
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), max_size=300), st.integers(-1, 400))
 def test_marks_stay_few_and_never_skip_a_row(steps: list[tuple[int, int]], held: int) -> None:

@@ -154,8 +154,8 @@ class DestinationRows:
 
     A row matches by its training step and the names that no record has claimed yet, or by its time; of several matches,
     the time decides, else the order. A sample that joined a row of training shares neither with it:
-    samples of the same names claim such rows in order. Where values are compared, ``differing`` has the names of those
-    that the last record claimed with other values, and that no other row of its step has.
+    samples of the same names claim such rows in order. Where values are compared, those that a row of its step has come
+    first, and ``differing`` has the names of those that no row has, in one that matches else.
     """
 
     def __init__(self, rows: Iterable[DestinationRow] = ()) -> None:
@@ -164,6 +164,7 @@ class DestinationRows:
         self._by_step: dict[int, list[int]] = {}
         self._by_time: dict[int, list[int]] = {}
         self._by_name: dict[str, list[int]] = {}
+        self._equals: set[tuple[int, str]] = set()
         self._open_rows = 0
         self._misses = 0
         self.differing: frozenset[str] = frozenset()
@@ -184,33 +185,38 @@ class DestinationRows:
         return self._open_rows > 0 and self._misses < MISSES
 
     def take(self, record: Record, values: Mapping[str, Any]) -> int | None:
-        """Claim a record's values in the row that has them. The row's ``_step``; None if no row matches."""
-        record_names = frozenset(values)
-        self.differing = frozenset()
-        index = self._find(record, record_names)
-        if index is None:
+        """Claim a record's values in the rows that have them. The first one's ``_step``; None if no row matches."""
+        places = self._equal(record, values)
+        rest = frozenset(values.keys() - places.keys())
+        index = self._find(record, rest) if rest else None
+        self.differing = rest if index is None and places else frozenset()
+        if index is None and not places:
             self._misses += 1
             return None
         self._misses = 0
-        self._claim(index, record_names)
-        words = self._rows[index].words
-        if words is not None:
-            differing = {name for name in record_names & words.keys() if words[name] != word(values[name])}
-            self.differing = frozenset(name for name in differing if not self._claim_value(record, name, values[name]))
-        return self._rows[index].number
+        if index is not None:
+            words = self._rows[index].words or {}
+            self.differing = frozenset(name for name in rest & words.keys() if words[name] != word(values[name]))
+            self._claim(index, rest)
+        for name, place in places.items():
+            self._claim(place, frozenset({name}))
+            self._equals.add((place, name))
+        return min(self._rows[place].number for place in (*places.values(), *([] if index is None else [index])))
 
     def _claim(self, index: int, names: frozenset[str]) -> None:
+        self._open_rows -= bool(self._unclaimed[index]) and self._unclaimed[index] <= names
         self._unclaimed[index] -= names
-        self._open_rows -= not self._unclaimed[index]
 
-    def _claim_value(self, record: Record, name: str, value: Any) -> bool:
-        """Claim a single value where an earlier repair put it."""
+    def _equal(self, record: Record, values: Mapping[str, Any]) -> dict[str, int]:
+        """The rows near a record that have the very values, by name; none where values aren't compared."""
         near = self._by_time.get(_millisecond(record.time), ())
+        found: dict[str, int] = {}
         for index in near if record.step is None else self._by_step.get(record.step, ()):
-            if name in self._unclaimed[index] and (self._rows[index].words or {}).get(name) == word(value):
-                self._claim(index, frozenset({name}))
-                return True
-        return False
+            words = self._rows[index].words or {}
+            for name in words.keys() & values.keys() - found.keys():
+                if words[name] == word(values[name]) and (index, name) not in self._equals:
+                    found[name] = index
+        return found
 
     def _find(self, record: Record, record_names: frozenset[str]) -> int | None:
         sample = is_sample(record)
@@ -461,9 +467,11 @@ class HistoryRows:
 
     def _can_join(self, record: Record, values: Mapping[str, Any]) -> bool:
         row = self.current
-        if row is None or not (_joins(row, record) if is_sample(record) else _same_step(row, record)):
+        if row is None or not row.values.keys().isdisjoint(values):
             return False
-        return row.values.keys().isdisjoint(values)
+        if is_sample(record):  # of its own step or a later one
+            return row.step is not None and (record.step is None or record.step <= row.step)
+        return record.step is not None and record.step == row.step
 
 
 def _join(row: HistoryRow, record: Metrics | Text | Media, values: Mapping[str, Any]) -> None:
@@ -477,15 +485,6 @@ def _join(row: HistoryRow, record: Metrics | Text | Media, values: Mapping[str, 
 def _same(value: Any, other: Any) -> bool:
     known = word(value)
     return known is not None and known == word(other)
-
-
-def _same_step(row: HistoryRow, record: Record) -> bool:
-    return record.step is not None and record.step == row.step
-
-
-def _joins(row: HistoryRow, record: Record) -> bool:
-    """Whether a hardware sample joins the row of a training step: its own step or a later one."""
-    return row.step is not None and (record.step is None or record.step <= row.step)
 
 
 def add_restart_point(points: list[RestartPoint], point: RestartPoint) -> None:
