@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from trackers.support.interruption import interrupts, pass_on, suppress
 
@@ -169,6 +170,7 @@ class Odd:
         lambda: float("x"), lambda: float(Odd()), lambda: Odd().item(), lambda: {}["name"], lambda: [][1],
         lambda: os.stat("/nowhere/at/all"), lambda: np.zeros(3).item(), lambda: int.from_bytes(b"1", "odd"),
         lambda: 1 / 0, lambda: next(iter(())), lambda: queue.SimpleQueue().get_nowait(), lambda: json.loads("{"),
+        lambda: yaml.load("a: [1", Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)),
         lambda: [TimeIsUp].index(1), lambda: _fail(TimeIsUp()), lambda: "x".unknown,
     ],
 )  # fmt: skip

@@ -90,6 +90,12 @@ def _made_of_nothing(error: Exception) -> bool:
     """Whether an exception can be one that was made of its class alone, which C code does with few others."""
     if isinstance(error, (MemoryError, StopIteration, StopAsyncIteration)) or type(error).__module__ == "_queue":
         return False
+    if not error.args:
+        return True
     make: Any = type(error).__init__  # RQ's time-out, for one, has a message of its own
     code = getattr(make, "__code__", None)
-    return not error.args or (code is not None and code.co_argcount - len(make.__defaults__ or ()) <= 1)
+    if code is None or code.co_argcount - len(make.__defaults__ or ()) > 1:
+        return False
+    with contextlib.suppress(Exception):
+        return bool(type(error)().args == error.args)
+    return False
