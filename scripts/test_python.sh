@@ -146,6 +146,7 @@ run_inside() {
     exec 9>"$root.lock" # another call may be installing
     flock 9
     make_root
+    mount --bind "$root" "$root" # a mount of its own, as "unshare --mount-proc" inside asks for
     mount_all
     install_packages
     settings | while IFS= read -r path; do bind "$path" ro; done
