@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import io
 import json
+import selectors
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -282,3 +283,11 @@ def deliver_over_a_lost_rewind(driver: Callable[[], Driver]) -> None:
     again.state.update(committed)
     again.cursor = cursor
     again.deliver(records)
+
+
+def readable(files: Iterable[Any], timeout_s: float) -> list[Any]:
+    """The files, of those that have a descriptor, that can be read within a time; ``select`` takes none above 1,023."""
+    with selectors.DefaultSelector() as selector:
+        for file in files:
+            selector.register(file, selectors.EVENT_READ)
+        return [key.fileobj for key, _ in selector.select(timeout_s)]

@@ -9,7 +9,6 @@ import logging
 import os
 import pty
 import re
-import select
 import struct
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from typer.testing import CliRunner
 from tests import forked
 from tests.configuration.test_flags import example, parser_with_flags
 from tests.configuration.test_kconfig import PRINTABLE, ROOT, write
+from tests.helpers import readable
 from trackers.backends import registry
 from trackers.cli import config as commands
 from trackers.cli import doctor, main
@@ -485,7 +485,7 @@ def test_make_fails_with_the_command(here: Path) -> None:
 
 
 def _read(terminal: int) -> bytes:
-    if not select.select([terminal], [], [], 30)[0]:
+    if not readable([terminal], 30):
         return b""
     try:
         return os.read(terminal, 65536)

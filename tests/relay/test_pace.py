@@ -68,6 +68,8 @@ def test_deliveries_come_back_one_by_one(clock: Clock) -> None:
     for begin in moments:
         assert sum(begin <= moment < begin + 0.1 for moment in moments) <= 7
     assert [run.wait() for run in runs] == [run.wait() for run in runs]  # asked again, it is the same moment
+    for run in runs:
+        run.close()
 
 
 def test_moment_is_moved_where_the_server_speaks_again(clock: Clock) -> None:

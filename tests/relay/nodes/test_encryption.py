@@ -6,7 +6,6 @@ import builtins
 import contextlib
 import errno
 import os
-import select
 import socket
 import ssl
 import stat
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import wait_for
+from tests.helpers import readable, wait_for
 from tests.relay.nodes.test_link import Served, carry, connected
 from tests.relay.nodes.test_nodes import LAUNCH, Node, main_node, run_of, streams
 from trackers.errors import Refused, Unavailable
@@ -86,7 +85,7 @@ def pass_on(one: socket.socket, other: socket.socket, seen: bytearray) -> None:
     """Pass on what comes from either side, and note it, until one closes."""
     while True:
         ready = [each for each in (one, other) if isinstance(each, ssl.SSLSocket) and each.pending()]
-        for source in ready or select.select([one, other], [], [], 20.0)[0]:
+        for source in ready or readable([one, other], 20.0):
             came = source.recv(65536)
             seen += came
             if not came:

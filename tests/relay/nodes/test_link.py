@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import select
 import socket
 import stat
 import threading
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import run_info, wait_for
+from tests.helpers import readable, run_info, wait_for
 from tests.relay.nodes.test_nodes import LAUNCH, Node, Quiet, main_node, reduce, run_of, streams
 from trackers.errors import Fatal, NotFound, Refused, Unavailable
 from trackers.hardware.plan import SamplingPlan
@@ -109,8 +108,7 @@ class Proxy:
     def _pass(self, one: socket.socket, left: int, changes: bool) -> None:
         with contextlib.suppress(OSError), one, socket.create_connection(("127.0.0.1", self._port)) as other:
             while True:
-                ready, _, _ = select.select([one, other], [], [], 20.0)
-                for source in ready:
+                for source in readable([one, other], 20.0):
                     came = source.recv(min(left, 700))
                     left -= len(came)
                     if left <= 0 and changes and came:
