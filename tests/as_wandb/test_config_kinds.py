@@ -41,7 +41,7 @@ def test_kinds_differ_for_a_reason_alone(found: Found) -> None:
 def test_page_has_the_table_of_kinds(found: Found) -> None:
     """docs/wandb-scripts.md shows what the tool prints."""
     page = PAGE.read_text("utf-8")
-    assert f"Of {len(found)} kinds" in page
+    assert f"\n{len(found)} kinds of values" in page
     shown = page.partition("<!-- kinds -->\n")[2].partition("<!-- end of kinds -->")[0]
     assert shown.strip() == config_kinds.table(found).strip()
 

@@ -30,7 +30,7 @@ def test_calls_differ_for_a_reason_alone(made: list[surface.Call]) -> None:
 def test_page_has_the_table_of_what_differs(made: list[surface.Call]) -> None:
     """docs/wandb-scripts.md shows what the tool prints."""
     page = PAGE.read_text("utf-8")
-    assert f"Of {len(made)} calls" in page
+    assert f"\n{len(made)} calls of W&B's API" in page
     shown = page.partition("<!-- surface -->\n")[2].partition("<!-- end of surface -->")[0]
     assert shown.strip() == surface.table(made).strip()
 

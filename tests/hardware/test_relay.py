@@ -178,8 +178,9 @@ def test_hung_driver_holds_up_neither_delivery_nor_end(drivers: Drivers, tmp_pat
     stored = read_json(found.read_info())
     assert len(stored.metrics["loss"]) == 100
     assert stored.status == "finished"
-    (line,) = done.stderr.splitlines()[1:]
+    line, end = done.stderr.splitlines()[1:]
     assert "the hardware sampler didn't answer when training ended" in line
+    assert end.startswith("trackers: json: delivered; ")  # which is said where finish had to wait
 
 
 @pytest.fixture
