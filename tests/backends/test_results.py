@@ -121,10 +121,21 @@ FOUND: list[list[tuple[str, Any, Any]]] = [
         ("delete", "loss", 0),
         ("set", {"best": 1.0}, 0),
     ],
-]
+    [("log", {"loss": 0.0}, 0), ("log", {"loss": 1.0}, 4), ("delete", "loss", 0), ("back", {}, 2)],
+    [("log", {"loss": 0.0}, 0), ("log", {"best": 1.0}, 4), ("delete", "loss", 0), ("back", {}, 2)],
+    [("log", {"loss": 0.0}, 0), ("delete", "loss", 0), ("log", {"loss": 1.0}, 4), ("back", {}, 2)],
+    [("log", {"loss": 0.0}, 0), ("delete", "loss", 0), ("log", {"best": 1.0}, 4), ("back", {}, 2),
+     ("log", {"best": 2.0}, 1), ("delete", "best", 0)],
+    [("define", "loss", ("max", False)), ("log", {"loss": 3.0}, 0), ("log", {"loss": 4.0}, 4), ("delete", "loss", 0),
+     ("back", {}, 2), ("log", {"best": 4.0}, 1)],
+    [("log", {"val/loss": -9.0, "loss": -3.0}, 2), ("keep", {"val/acc": -8.0}, 0), ("back", {}, 5),
+     ("show", "best", 5)],
+]  # fmt: skip
 """Scripts that once left something else: of definitions that ask for less, which take effect at once, of media that are
-results, before a step that training goes back to and after it, and of a result that is taken back before its row is
-sent again."""
+results, before a step that training goes back to and after it, of a result that is taken back before its row is sent
+again, and of results that were deleted before training went back, above its step and not."""
+KILLED: list[str] = ["", "", "", "", "", "batch", "lost"] + [""] * 20
+"""Where W&B's client once was killed with what a rewind had changed of the summary."""
 
 
 class Expected:
@@ -375,6 +386,7 @@ def scripts(check: Any) -> Any:
     """Decorator: give a test generated scripts, and those of :data:`FOUND`."""
     for events in FOUND:
         check = example(events, ["batch", "lost", "paused"] * 7, False)(check)
+        check = example(events, KILLED, True)(check)
     return given(EVENTS_AND_REWINDS, BORDERS, st.booleans())(check)
 
 

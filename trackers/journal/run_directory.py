@@ -212,14 +212,14 @@ class RunDirectory:
                     continue
                 if stat.S_ISREG(mode) or entry.name == self.identity.name:
                     continue
+                kinds = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder"}
                 if folder == self.path:
                     must_be_folder = entry.name in (self.streams.name, self.delivery.name)
                     must_be_file = entry.name in (self.relay_log.name, self.messages.name, "relay.lease")
-                    wrong = not stat.S_ISDIR(mode) if must_be_folder else must_be_file or _is_device(mode)
+                    wrong = not stat.S_ISDIR(mode) if must_be_folder else must_be_file or stat.S_IFMT(mode) not in kinds
                 else:
                     wrong = True
                 if wrong:
-                    kinds = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder"}
                     what = kinds.get(stat.S_IFMT(mode), "a pipe or a device")
                     raise UsageError(f"{entry.path} is {what}, and no process can use it: remove it, then again")
 
@@ -492,11 +492,6 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
             return sorted(entries, key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _is_device(mode: int) -> bool:
-    """True for a pipe, a socket or a device."""
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
 
 
 def folders(path: Path | str) -> list[str]:

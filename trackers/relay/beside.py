@@ -49,10 +49,6 @@ class Checksums(RelayPart):
         self._checksums.end()
 
 
-def _collector(beside: Beside) -> RelayPart:
-    return ConsoleCollector(beside.run, beside.info, beside.attempt, beside.pid, lambda text: beside.say(text, ""))
-
-
 def _watch(beside: Beside) -> RelayPart | None:
     if not has_alerts(beside.info):
         return None
@@ -60,7 +56,9 @@ def _watch(beside: Beside) -> RelayPart | None:
 
 
 OWN: tuple[Callable[[Beside], RelayPart | None], ...] = (
-    SamplerProcess, Fetching, Reducing, _collector, CodeKeeper, _watch, Checksums,
+    SamplerProcess, Fetching, Reducing,
+    lambda beside: ConsoleCollector(beside.run, beside.info, beside.attempt, beside.pid, lambda s: beside.say(s, "")),
+    CodeKeeper, _watch, Checksums,
     lambda beside: Sending(beside) if has_alerts(beside.info) and beside.info.mode != "offline" else None,
 )  # fmt: skip
 

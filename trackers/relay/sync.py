@@ -200,7 +200,9 @@ class RunSync:
 
         Every tracker has all of a run that has ended, no value across ranks is to be reduced, and no alert may wait.
         """
-        if self.verify or self._gone or not self.names or not self.run.identity.exists() or self._may_have_alerts():
+        if self.verify or self._gone or not self.names or not self.run.identity.exists():
+            return False
+        if alert_watch.has_alerts(self.info) or os.environ.get("TRACKER_ALERT_TO"):
             return False
         if any(entry.get("launch") for entry in self.info.attempts) and attempts(self.run, self.run.attempt()):
             return False
@@ -216,9 +218,6 @@ class RunSync:
         self._rested = {account.tracker: tracker_report(self.run, account, sizes) for account in accounts}
         self.done = self.over = True
         return True
-
-    def _may_have_alerts(self) -> bool:
-        return alert_watch.has_alerts(self.info) or bool(os.environ.get("TRACKER_ALERT_TO"))
 
     def begin(self) -> None:
         """Check what each tracker needs, and start the deliveries.
@@ -336,10 +335,9 @@ class RunSync:
             raise UsageError(f"run {self.run.path} goes on: verify it when it has ended")
 
     def _restore_run_file(self) -> bool:
-        try:
+        with contextlib.suppress(OSError):  # a read-only directory: the run is read from its journal each time
             return self.run.put_back()
-        except OSError:  # a read-only directory: the run is read from its journal each time
-            return False
+        return False
 
     def step(self) -> bool:
         """Do one round of all work; False when there is nothing more to do."""
@@ -601,7 +599,8 @@ class Follower:
                 self._begin()
                 for path in list(self._active):
                     self._turn(path)
-                if leave_by < math.inf and not self._has_undelivered():
+                paths = (*self._active, *self._queue)
+                if leave_by < math.inf and all(observe(RunDirectory(path)).name == "running" for path in paths):
                     break
                 if leave_by == math.inf and leaving():
                     leave_by, self._look_at = time.monotonic() + LEAVE_S, 0.0
@@ -610,10 +609,6 @@ class Follower:
             for path in list(self._active):
                 self._end(path)
         return all(self._is_delivered(run) for run in self._runs())
-
-    def _has_undelivered(self) -> bool:
-        """Whether a run that has ended isn't delivered yet."""
-        return any(observe(RunDirectory(path)).name != "running" for path in (*self._active, *self._queue))
 
     def _runs(self) -> Iterator[RunDirectory]:
         for root in self._roots:

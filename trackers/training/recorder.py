@@ -829,7 +829,7 @@ class Recorder:
             self.append(records.encode(record))
 
     def _see_stream_whole(self) -> None:
-        state = self.writer.mend(self._make_directory)
+        state = self.writer.mend(lambda: self.guard("run directory", self._make_whole))
         self.fd = self.writer.fd
         if state == "closed":
             self.problem(
@@ -872,9 +872,6 @@ class Recorder:
             self.problem(f"{self.run.identity} was deleted or damaged while training runs: it is put back", "identity")
         self.guard("run.json", self._make_whole)
         self._identity = _print(self.run.identity)
-
-    def _make_directory(self) -> None:
-        self.guard("run directory", self._make_whole)
 
     def _make_whole(self) -> None:
         self.run.make(str(self.info.option("TRACKER_SHARE", "owner")))

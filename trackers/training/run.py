@@ -877,15 +877,12 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         matches = glob.glob(path, recursive=True) if by_glob else [path]
         for match in sorted(matches):
             name = os.path.relpath(match, base_path) if base_path else self._name_of_saved(match)
-            keep = functools.partial(self._keep_saved, match, name)
+            keep = functools.partial(self._log_artifact, match, name, "file", None, "copy", None, versioned=False)
             if policy == "now" or os.getpid() != self._recorder.pid:  # another process ends the run
                 keep()
             else:
                 self._live_files().add(Path(match).absolute(), name, keep)
             paths.append(match)
-
-    def _keep_saved(self, path: Any, name: str) -> None:
-        self._log_artifact(path, name, "file", None, "copy", None, versioned=False)
 
     def _keep_changed(self, path: Path, name: str) -> None:
         from trackers.values.artifact import Artifact

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, Generic, TypeVar, cast, overload
 
 from trackers.tracker import State
@@ -64,8 +65,11 @@ class WandbState:
     """Number, begin and end of each attempt, in Unix seconds."""
     not_rewound = Kept["list[int]"](list)
     """The attempts whose rewind the server couldn't do: their rows follow the superseded ones."""
-    rewinds = Kept["list[list[int]]"](list)
-    """Rewinds whose superseded rows stay: the attempt, its last row before, and the training step."""
+    rewinds = Kept["list[list[Any]]"](list)
+    """Rewinds: the attempt, the last row before it that stays, the training step, and names whose results may not be
+    their last values any more (an older version noted none)."""
+    recount = Kept[bool](bool)
+    """Whether W&B's summary may lack what the newest rewind changes of it."""
     rewind_tries = Kept[int](int)
     """How often the rewind that is due has failed."""
     own_step = Kept["int | None"](_none)
@@ -150,3 +154,10 @@ class WandbState:
     def save(self) -> None:
         """See :meth:`trackers.tracker.State.save`."""
         self.stored.save()
+
+    def rewind(self, attempt: int, last: int, step: int, names: Iterable[str]) -> None:
+        """Note a rewind, once: see :attr:`rewinds`. names: those of rows that it drops, or of deleted results."""
+        known = next((entry for entry in self.rewinds if entry[0] == attempt), [attempt, last, step, []])
+        noted = [*known[:3], sorted({*chain(*known[3:]), *names})]
+        self.rewinds, self.recount = [*(entry for entry in self.rewinds if entry[0] != attempt), noted], True
+        self.save()

@@ -376,6 +376,13 @@ class SummaryResults:
     def _mark_deleted(self, names: frozenset[str]) -> None:
         self._deleted, self._state.deleted = names, sorted(names)
 
+    def undelete(self, seq: int) -> list[str]:
+        """The names whose results were deleted, as training goes back with record ``seq``: a record of its own deletes
+        them again if they were at a step that counts."""
+        names = sorted(self._deleted) if seq > self._aggregates.seq else []
+        self._mark_deleted(self._deleted.difference(names))
+        return names
+
     def watch(self, names: Iterable[str]) -> None:
         """Note the newest values of these metrics from now on, for when results that were set are taken back."""
         self._logged = dict.fromkeys(names)
@@ -597,13 +604,15 @@ def reopen(
     Raises:
         DeliveryError: the server is down, or failed.
     """
-    last = last_kept(session, step)
+    last, names = last_kept(session, step)
     if last is not None:
+        state.rewind(attempt, last.number, step, names | {*state.deleted})
         try:
             reopened = WandbSession(
                 info, resume=True, fields={}, begin=begin, rewind=last.number, refused=session.refused
             )
         except DeliveryError as error:
+            state.rewinds = [entry for entry in state.rewinds if entry[0] != attempt]
             refusal = REFUSAL.search(str(error))
             if refusal is None:
                 raise
@@ -621,11 +630,12 @@ def reopen(
     return WandbSession(info, resume=True, fields={}, begin=begin, refused=session.refused), None
 
 
-def last_kept(session: WandbSession, step: int) -> RowNumber | None:
-    """The row after which all of the server's rows have later training steps; None if there is no such row.
+def last_kept(session: WandbSession, step: int) -> tuple[RowNumber | None, set[str]]:
+    """The row after which all of the server's rows have later training steps, or None, and the names in those.
 
     Rows without a training step count with the rows around them.
     """
+    names: set[str] = set()
     last_step = session.last_step()
     kept: RowNumber | None = None
     dropped: int | None = None
@@ -635,12 +645,14 @@ def last_kept(session: WandbSession, step: int) -> RowNumber | None:
             dropped = number if dropped is None else dropped
         elif training is not None and dropped is not None:
             logger.warning("rows above step %d stay beside the new ones: earlier steps were logged after them", step)
-            return None
+            return None, names
         elif dropped is None:
             kept = RowNumber(number, training)
+        if dropped is not None:
+            names.update(name for name in row if not name.startswith("_"))
     if dropped is None:
-        return kept or _last_up_to(session, last_step) or RowNumber(last_step, None)
-    return kept or _last_up_to(session, step) or RowNumber(dropped - 1, None)
+        return kept or _last_up_to(session, last_step) or RowNumber(last_step, None), names
+    return kept or _last_up_to(session, step) or RowNumber(dropped - 1, None), names
 
 
 def _last_up_to(session: WandbSession, number: int) -> RowNumber | None:
@@ -654,22 +666,22 @@ def _last_up_to(session: WandbSession, number: int) -> RowNumber | None:
     return None
 
 
-def count_without(results: SummaryResults, rows: Iterable[Mapping[str, Any]], rewinds: Iterable[Sequence[int]]) -> None:
-    """Take back what rows that don't count have made of the last values.
+def count_without(results: SummaryResults, rows: Iterable[Mapping[str, Any]], rewinds: Sequence[Sequence[Any]]) -> None:
+    """Take back what rows that don't count, and deletions after them, have made of the last values.
 
     Args:
         rows: W&B's, those that count and those that don't. Second values of a step come behind later steps.
-        rewinds: of each the attempt, the last row before it, and the training step it went back to.
+        rewinds: as the state has them.
     """
     values: dict[str, Any] = {}
     newest: dict[str, int] = {}
-    superseded: set[str] = set()
+    superseded = {name for entry in rewinds for name in chain(*entry[3:])}
     step = -1
     for row in rows:
         found = training_step(row)
         step = step if found is None else found
         names = [name for name in row if not name.startswith("_")]
-        if any(row["_step"] <= last and step > kept for _, last, kept in rewinds):
+        if any(row["_step"] <= last and step > kept for _, last, kept, *_ in rewinds):
             superseded.update(names)
             continue
         for name in names:

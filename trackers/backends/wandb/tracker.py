@@ -281,7 +281,8 @@ class WandbTracker(WandbPrecheck):
         self._samples = SampleSender(self._run, self._held_events)
         self._open_file = datastore_writer.GrowingFile(self._session.file)
         self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
-        self._reapply(self._axes_at(point.seq))
+        self._reapply(next((axes for number, axes in state.axes if number == point.seq), {}))
+        self._recount([])
         return Cursor(point.seq)
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
@@ -387,12 +388,13 @@ class WandbTracker(WandbPrecheck):
                 datastore_writer.point_to(kept[-1])
             self._state.url = self._session.url_of([path.parent for path in kept])
         self._state.media_from = None
+        self._state.recount = False
         self._scratch.cleanup()
 
     def _fields(self) -> dict[str, Any]:
         changes = self._state.info
-        if self._session_known():
-            return {}
+        if self._state.native_id and precheck.mode(self._info.options) == "online":
+            return {}  # a resumed run has its name and tags already; changes made in the browser must stay
         info = self._info
         return {
             "name": changes.get("name") or info.name,
@@ -401,10 +403,6 @@ class WandbTracker(WandbPrecheck):
             "tags": tags_as_taken(changes.get("tags", info.tags)) or None,
             "notes": changes.get("notes") or info.notes,
         }
-
-    def _session_known(self) -> bool:
-        # Online a resumed run has its name and tags already; changes made in the browser must stay.
-        return bool(self._state.native_id) and precheck.mode(self._info.options) == "online"
 
     def _destination_step(self) -> int:
         """The ``_step`` of the last row at the destination; -1 if it has none."""
@@ -575,7 +573,7 @@ class WandbTracker(WandbPrecheck):
         """
         self._rows.end()
         if not self._session.online or record.attempt in self._state.not_rewound:
-            self._count_without(record.attempt, step)
+            self._count_without(record, step)
             return
         self._end(Status("running", time=record.time))
         self._session, kept = summary.reopen(
@@ -610,23 +608,24 @@ class WandbTracker(WandbPrecheck):
             waiting = [{self._results.step_name: row.step, **row.values} for row in self._rows.behind if not row.media]
             summary.count_again(self._session, self._results, last, record.seq, waiting, counted)
         if kept is None:
-            self._count_without(record.attempt, step)
+            self._count_without(record, step)
 
-    def _count_without(self, attempt: int, step: int) -> None:
+    def _count_without(self, record: Start, step: int) -> None:
         """Take back what rows above a step, which W&B keeps, have made of its results."""
         if self._file_ranges.missing_count():
             return  # what the other rows were isn't known
         self._rows.send_behind()
-        if attempt not in [entry[0] for entry in self._state.rewinds]:
-            self._state.rewinds = [*self._state.rewinds, [attempt, self._rows.last, step]]
-            self._state.save()
-        if self._session.online:
-            rows: Iterable[Mapping[str, Any]] = self._session.rows(0, self._rows.last)
-        else:
+        self._state.rewind(record.attempt, self._rows.last, step, self._results.undelete(record.seq))
+        if not self._session.online:
             self._await_file()
-            files = [*self._earlier_files(), self._session.file]
-            rows = (row for path in files for row in datastore_writer.history(path))
-        summary.count_without(self._results, rows, self._state.rewinds)
+        self._recount([self._session.file])
+
+    def _recount(self, files: list[Path]) -> None:
+        """Have the last values be of rows that count, if W&B may have others. files: beside earlier sessions'."""
+        if self._state.recount and not self._file_ranges.missing_count():
+            of_files = (row for path in [*self._earlier_files(), *files] for row in datastore_writer.history(path))
+            rows = self._session.rows(0, self._rows.last) if self._session.online else of_files
+            summary.count_without(self._results, rows, self._state.rewinds)
 
     def _await_file(self) -> None:
         """Wait until the offline file has the rows that were sent, where the client writes them at once."""
@@ -897,10 +896,6 @@ class WandbTracker(WandbPrecheck):
         counts = self._console.counts_at([point.seq for point in self._restart_points], before)
         if any(counts.values()):
             self._state.lines = list(map(list, counts.items()))
-
-    def _axes_at(self, seq: int) -> Mapping[str, float]:
-        """The last values of step metrics at a restart point."""
-        return next((values for number, values in self._state.axes if number == seq), {})
 
     def _note_file_rows(self) -> None:
         """Note up to which row the offline file was read: it may be uploaded and removed at any time."""
