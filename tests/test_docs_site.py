@@ -279,6 +279,7 @@ ROWS = {
     "files below a run": "test_planted_thing_is_not_used test_folders_of_a_killed_run_that_are_links_lead_nowhere "
     "test_stream_that_is_no_file_holds_no_resumed_run_up test_folder_of_a_copy_that_is_a_link_leads_nowhere",
     "new files": "test_new_files_are_exclusive_and_plain test_other_name_of_ones_own_file_is_not_written_to "
+    "test_what_another_account_put_in_its_place_is_not_written_to "
     "test_backup_is_not_put_back_through_a_link test_restored_file_runs_as_nobody_else "
     "test_file_of_a_backup_runs_as_nobody_else test_links_that_somebody_else_put_there_lead_nowhere "
     "test_packed_file_swapped_for_a_link_leaves_its_target_alone",
@@ -289,7 +290,8 @@ ROWS = {
     "test_table_that_is_a_link_is_read",
     "an MLflow server's location of artifacts": "test_artifact_store_that_nobody_named_is_refused "
     "test_database_sends_nobody_to_files_of_others test_run_of_a_database_is_called_as_no_directory",
-    "a SQLite database that somebody else made": "test_files_beside_a_planted_database_lead_nowhere",
+    "a SQLite database that somebody else made": "test_files_beside_a_planted_database_lead_nowhere "
+    "test_planted_files_beside_a_database_lead_nowhere test_planted_folders_of_files_lead_nowhere",
     "an answer of an MLflow server": "test_answers_have_an_end test_mlflow_lists_end test_pages_have_an_end",
     "an answer of W&B's server": "test_answers_have_an_end",
     "the [host agent]": "test_another_users_socket_and_directory_are_refused "

@@ -231,6 +231,31 @@ def test_output_is_never_an_input(name: str, how: str, here: Path, capsys: pytes
         assert read.read_bytes() == before
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
+def test_what_another_account_put_in_its_place_is_not_written_to(
+    kind: str, name: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder that others can write to, a link of theirs makes no file of ours elsewhere, nor does one in the place
+    of a folder; a pipe of theirs isn't waited for. Nothing but the sticky bit has the system refuse the first."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("needs root: a link of another account")
+    command, place = COMMANDS[name], Path(COMMANDS[name].output)
+    if kind == "folder" and command.arguments[-1] != "{}":
+        return  # its folder is what it reads
+    victim = here / "victim"
+    victim.mkdir()
+    planted = Path("shared") if kind == "folder" else place
+    if kind == "pipe":
+        os.mkfifo(planted)
+    else:
+        planted.symlink_to(victim if kind == "folder" else victim / place.name)
+    os.chown(planted, 65534, 65534, follow_symlinks=False)
+    assert run(command, output=f"shared/{place}" if kind == "folder" else "") == 2
+    assert "another account's" in one_line(capsys)
+    assert not list(victim.iterdir())
+
+
 @pytest.fixture
 def full() -> Iterator[Callable[[], None]]:
     """Files get no longer than a byte from the call on, as on a disk that fills."""

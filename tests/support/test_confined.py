@@ -215,7 +215,7 @@ def test_new_files_are_exclusive_and_plain(run: Path) -> None:
 
 
 def test_other_name_of_ones_own_file_is_not_written_to(run: Path) -> None:
-    """In a stranger's directory a hard link to a file of the reader's isn't appended to; in one's own it is."""
+    """In a stranger's directory a hard link to a file of the reader's isn't written to; in one's own it is."""
     if os.geteuid() != 0:
         pytest.skip("needs root: a directory of somebody else's")
     os.link(run.parent / "victim/precious.txt", run / "relay.log")
@@ -223,7 +223,9 @@ def test_other_name_of_ones_own_file_is_not_written_to(run: Path) -> None:
     os.chown(run, 65534, 65534)
     with pytest.raises(OSError, match="other names"):
         confined.open_file(run / "relay.log", "ab")
-    confined.open_file(run / "relay.log").close()
+    with pytest.raises(OSError, match="other names"):
+        confined.open_file(run / "relay.log", "wb")
+    assert confined.read(run / "relay.log"), "nor is it emptied"
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\\b", "a\0b", "a\nb", "x" * 256, 5, None])

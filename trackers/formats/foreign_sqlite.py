@@ -28,19 +28,20 @@ STEPS_CALL = 100_000
 
 
 def need_own_files(path: Path, refusal: type[TrackersError] = Damaged) -> None:
-    """See that the files beside a database are its own: SQLite writes to a log that is a link, and deletes the file
-    that a journal names as that of several databases (https://www.sqlite.org/fileformat2.html#the_rollback_journal).
+    """See that a database and the files beside it are its own: SQLite writes through links, and deletes the file that a
+    journal names as that of several databases (https://www.sqlite.org/fileformat2.html#the_rollback_journal); trackio
+    empties its lock.
 
     Raises:
         refusal: one leads to another file, which no tracker's does.
     """
-    for ending in ("-journal", "-wal", "-shm"):
-        beside = path.with_name(path.name + ending)
+    for name in (path.name, *(path.name + ending for ending in ("-journal", "-wal", "-shm")), f"{path.stem}.lock"):
+        beside = path.with_name(name)
         try:
             with confined.open_file(beside, root=path.parent) as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - len(_JOURNAL)))
-                leads = ending == "-journal" and file.read() == _JOURNAL
-        except FileNotFoundError:
+                leads = name.endswith("-journal") and file.read() == _JOURNAL
+        except (FileNotFoundError, PermissionError):  # SQLite has no more rights
             continue
         except OSError as error:
             raise refusal(f"{beside}: {error.strerror}: remove it") from None

@@ -27,7 +27,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName, replace_fil
 from trackers.records import is_time
 from trackers.retention.lock import locked, why_kept
 from trackers.retention.sizes import walk
-from trackers.support import confined
+from trackers.support import atomic_write, confined
 from trackers.support.failpoints import failpoint
 from trackers.support.seekable_zstd import (
     FRAME_BYTES,
@@ -323,7 +323,7 @@ def make(folder: Path, kind: str, target: Path) -> int:
         UsageError: the file is there already, or it doesn't read back. NotFound: see :func:`members`.
         OSError: it can't be written, or a file became shorter while it was read.
     """
-    target = Path(os.path.realpath(target))
+    target = atomic_write.real(target)
     if target.exists():
         raise UsageError(f"{target} exists: it stays; name another file with -o")
     if not target.parent.is_dir():

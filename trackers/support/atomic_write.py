@@ -85,14 +85,14 @@ def check(path: Path, *, inputs: Iterable[str | Path] = (), ours: Ours = drawing
 def write(path: Path, make: Callable[[Path], object]) -> None:
     """Let ``make`` write a file beside the path, then put it there; the directory is made.
 
-    A link is followed, and the permissions of a file that is replaced stay. What is no file (``/dev/stdout``, a pipe)
-    is written to.
+    A link is followed (see :func:`real`), and the permissions of a file that is replaced stay. What is no file
+    (``/dev/stdout``, a pipe) is written to.
 
     Raises:
         UsageError: it can't be written; what was there is as it was.
     """
     try:
-        Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
+        real(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing_file(path) as partial:
             make(partial)
     except OSError as error:
@@ -105,6 +105,21 @@ def write_text(path: Path, text: str) -> None:
     write(path, lambda partial: partial.write_bytes(text.encode("utf-8", "backslashreplace")))
 
 
+def real(path: Path) -> Path:
+    """Where a path leads: not by another account's link to what isn't that account's, nor to its pipe.
+
+    Raises:
+        OSError: it does; the system itself refuses so in folders with the sticky bit alone.
+    """
+    own = getattr(os, "geteuid", int)(), os.stat(os.sep).st_uid
+    for part in filter(os.path.lexists, (path, *path.parents)):
+        there = os.lstat(part)
+        leads = stat.S_ISLNK(there.st_mode) and not (part.exists() and part.stat().st_uid == there.st_uid)
+        if (leads or stat.S_ISFIFO(there.st_mode)) and there.st_uid not in own:
+            raise OSError(errno.ELOOP, "is another account's link or pipe", str(part))
+    return Path(os.path.realpath(path))
+
+
 @contextlib.contextmanager
 def replacing_file(path: Path, *, follow: bool = True) -> Iterator[Path]:
     """Open a new file to write to, which replaces the one at the path when the block ends without an error.
@@ -115,7 +130,7 @@ def replacing_file(path: Path, *, follow: bool = True) -> Iterator[Path]:
     Raises:
         OSError: it can't be written; what was there is as it was.
     """
-    path = Path(os.path.realpath(path)) if follow else path
+    path = real(path) if follow else path
     mode = None
     with contextlib.suppress(FileNotFoundError):
         status = os.stat(path, follow_symlinks=follow)
@@ -142,14 +157,11 @@ def replacing_file(path: Path, *, follow: bool = True) -> Iterator[Path]:
 
 def _head(path: Path, size: int) -> bytes:
     """What a file begins and ends with; b"" where it can't be read."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-            file.seek(max(0, size - 4 * len(SIGNATURE)))
-            return head + file.read(4 * len(SIGNATURE))
-    except OSError as error:
-        pass_on(error)
-        return b""
+    with suppress(OSError), path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+        file.seek(max(0, size - 4 * len(SIGNATURE)))
+        return head + file.read(4 * len(SIGNATURE))
+    return b""
 
 
 def _files(inputs: Iterable[str | Path], *, inside: bool) -> Iterator[Path]:
@@ -166,8 +178,6 @@ def _files(inputs: Iterable[str | Path], *, inside: bool) -> Iterator[Path]:
 
 
 def _same(path: Path, status: os.stat_result) -> bool:
-    try:
+    with suppress(OSError, ValueError):
         return os.path.samestat(path.stat(), status)
-    except (OSError, ValueError) as error:
-        pass_on(error)
-        return False
+    return False

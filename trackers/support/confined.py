@@ -140,11 +140,13 @@ def open_fd(path: Path | str, flags: int, mode: int = 0o666, *, root: Path | Non
     base, relative = split(path, root)
     flags |= _ALWAYS | getattr(os, "O_NONBLOCK", 0)  # a pipe must not hold us until somebody else opens it
     with _directory(base) as folder:
-        fd = _open_at(folder, base, relative, flags, mode & _bits(folder) if flags & os.O_CREAT else 0)
+        fd = _open_at(folder, base, relative, flags & ~os.O_TRUNC, mode & _bits(folder) if flags & os.O_CREAT else 0)
         try:
             _check(fd, folder, flags, path)
             if base.parent.name == LAUNCHES and flags & (os.O_WRONLY | os.O_RDWR):
                 _need_own(folder, folder, base)
+            if flags & os.O_TRUNC:
+                os.ftruncate(fd, 0)
         except BaseException:
             os.close(fd)
             raise

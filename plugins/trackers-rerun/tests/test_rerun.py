@@ -271,6 +271,8 @@ def test_hostile_record_stays_in_its_directory(work: Path, tmp_path: Path) -> No
         entry = manifest.SourceFile(path=path, origin="changed", digest=part.digest, bytes=part.bytes, kept=True)
         found.files.append(entry)
     found.files.append(manifest.SourceFile(path="out", origin="changed", link=str(tmp_path / "victim")))
+    found.files.append(manifest.SourceFile(path="deep/up", origin="changed", link=".."))
+    found.files.append(manifest.SourceFile(path="round", origin="changed", link="deep/up/../../victim"))
     manifest.write(run, found, None, 0o600)
     names = [file["path"] for file in dry("one")["files"]]
     assert "way/evil.py" in names
@@ -285,6 +287,8 @@ def test_hostile_record_stays_in_its_directory(work: Path, tmp_path: Path) -> No
     assert done.exit_code == 0, done.output
     assert "out isn't restored: it is a link to" in done.stderr
     assert not (tmp_path / "again/code/out").exists()
+    assert not os.path.lexists(tmp_path / "again/code/round"), "deep/up leads to code: ../../victim is beside again"
+    assert os.readlink(tmp_path / "again/code/deep/up") == ".."
     assert not (tmp_path / "evil.py").exists()
 
 

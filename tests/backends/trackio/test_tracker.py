@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.helpers import PRINTED, T0, Driver, printed, run_info, stream, training
 from trackers.backends.trackio.store import TrackioRow, isos
 from trackers.backends.trackio.tracker import TrackioTracker
-from trackers.errors import ConfigError, Rejected, Unavailable
+from trackers.errors import ConfigError, Refused, Rejected, Unavailable
 from trackers.readers import registry
 from trackers.records import (
     Alert,
@@ -76,6 +76,40 @@ def test_space_is_said_to_be_no_destination(
     assert len(said) == 1
     assert said[0].endswith("`trackio sync --project digits --space-id ada/leaves`")
     assert len(query("SELECT * FROM metrics")) == 3
+
+
+@pytest.mark.parametrize("kind", ["", "-journal", "-wal", "-shm", "lock", "pipe"])
+def test_planted_files_beside_a_database_lead_nowhere(info: RunInfo, tmp_path: Path, kind: str) -> None:
+    """Who shares trackio's directory plants a link or a pipe in the place of a database, a log or a lock of it: a
+    delivery writes to nothing that it leads to, and doesn't wait for a pipe."""
+    precious, directory = tmp_path / "precious", Path(os.environ["TRACKIO_DIR"])
+    precious.write_text("" if not kind else "precious")
+    directory.mkdir(parents=True, exist_ok=True)
+    beside = directory / ("digits.lock" if kind in ("lock", "pipe") else f"digits.db{kind}")
+    if kind == "pipe":
+        os.mkfifo(beside)
+    else:
+        beside.symlink_to(precious)
+    with pytest.raises(Refused, match="remove it"):
+        deliver(info, Metrics(step=1, time=T0, values={"loss": 1.0}))
+    assert precious.read_text() == ("" if not kind else "precious")
+
+
+@pytest.mark.parametrize("place", ["media", "artifacts"])
+def test_planted_folders_of_files_lead_nowhere(info: RunInfo, tmp_path: Path, place: str) -> None:
+    """Nor is a picture or a file of an artifact written through a link among trackio's folders."""
+    victim, directory = tmp_path / "victim", Path(os.environ["TRACKIO_DIR"])
+    victim.mkdir()
+    (directory / place).mkdir(parents=True)
+    (directory / place / "digits").symlink_to(victim)
+    folder = Path(info.directory, "media")
+    folder.mkdir(parents=True)
+    (folder / "a.html").write_text("<p>")
+    record = Media(step=1, time=T0, name="page", type="html", items=[MediaFile(format="html", file="media/a.html")])
+    files = [ArtifactFile(path="a", file="media/a.html", size=3)]
+    with pytest.raises(Refused, match="is a link"):
+        deliver(info, record if place == "media" else ArtifactRecord(time=T0, name="a", type="model", files=files))
+    assert not list(victim.iterdir())
 
 
 def rows() -> list[tuple[int, float, dict[str, Any]]]:

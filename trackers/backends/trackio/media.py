@@ -82,16 +82,9 @@ def _stored(
 
 
 def _shown(
-    info: RunInfo,
-    store: TrackioStore,
-    record: Media,
-    kind: str,
-    content: bytes | Path,
-    suffix: str,
-    position: str,
-    step: int,
-    caption: str | None,
-) -> Any:
+    info: RunInfo, store: TrackioStore, record: Media, kind: str, content: bytes | Path, suffix: str, position: str,
+    step: int, caption: str | None,
+) -> Any:  # fmt: skip
     # The name is the same each time this record is delivered, so that no second file appears.
     digest = hashlib.sha256(f"{info.id}:{record.id}:{position}".encode()).hexdigest()[:32]
     folder = run_folder(info.name, info.id)

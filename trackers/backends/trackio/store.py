@@ -8,6 +8,7 @@ buffers in a thread that loses what it holds when it is killed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import re
 import shutil
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from trackers.backends.shared.directory import has_file_locks
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
+from trackers.formats import foreign_sqlite
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.tracker import ValueComparison
@@ -253,6 +255,12 @@ def _content(row: TrackioRow) -> RowContent:
     return RowContent(row.step, iso(row.time), orjson.loads(orjson.dumps(serialize_values(row.values))))
 
 
+def _storage() -> Any:
+    from trackio.sqlite_storage import SQLiteStorage
+
+    return SQLiteStorage
+
+
 class LocalStore:
     """The SQLite file of a project below ``TRACKIO_DIR``."""
 
@@ -266,18 +274,21 @@ class LocalStore:
         self._seen: tuple[int, int] | None = None
 
     def known_name(self) -> str | None:
-        from trackio.sqlite_storage import SQLiteStorage
-
+        self._path()
         with translated():
-            runs = SQLiteStorage.get_run_records(self._key.project)
+            runs = _storage().get_run_records(self._key.project)
         return next((str(run["name"]) for run in runs if run["id"] == self._key.run_id), None)
 
-    def log(self, rows: Sequence[TrackioRow], config: dict[str, Any] | None) -> None:
-        from trackio.sqlite_storage import SQLiteStorage
+    def _path(self) -> Path:
+        """The database; Refused where it, or what lies beside it, leads to another file."""
+        path = Path(_storage().get_project_db_path(self._key.project))
+        foreign_sqlite.need_own_files(path, Refused)
+        return path
 
+    def log(self, rows: Sequence[TrackioRow], config: dict[str, Any] | None) -> None:
         failpoint("trackio.log.before")
         with translated():
-            SQLiteStorage.bulk_log(
+            _storage().bulk_log(
                 self._key.project,
                 self.name,
                 [row.values for row in rows],
@@ -291,15 +302,13 @@ class LocalStore:
 
     def extend(self, rows: Sequence[TrackioRow]) -> None:
         import orjson
-        from trackio.sqlite_storage import SQLiteStorage
         from trackio.utils import serialize_values
 
-        project = self._key.project
-        path = SQLiteStorage.get_project_db_path(project)
+        project, path = self._key.project, self._path()
         if not path.exists():
             return
         failpoint("trackio.extend.before")
-        with translated(), SQLiteStorage._get_process_lock(project), SQLiteStorage._get_connection(path) as opened:
+        with translated(), _storage()._get_process_lock(project), _storage()._get_connection(path) as opened:
             for row in rows:
                 known = opened.execute("SELECT metrics FROM metrics WHERE log_id = ?", (row.log_id,)).fetchone()
                 if known is None:
@@ -311,9 +320,7 @@ class LocalStore:
         failpoint("trackio.extend.after")
 
     def trace(self, rows: Sequence[TrackioRow]) -> bool:
-        from trackio.sqlite_storage import SQLiteStorage
-
-        project, split = self._key.project, getattr(SQLiteStorage, "_split_trace_metrics", None)
+        project, split = self._key.project, getattr(_storage(), "_split_trace_metrics", None)
         if split is None:  # trackio before it had traces
             return False
         traces = []
@@ -321,17 +328,15 @@ class LocalStore:
             about = {"run": self.name, "run_id": self._key.run_id, "step": row.step or 0, "timestamp": iso(row.time)}
             traces += split(row.values, **about, log_id=row.log_id, space_id=None)[1]
         with translated():
-            path = SQLiteStorage.init_db(project)
-            with SQLiteStorage._get_process_lock(project), SQLiteStorage._get_connection(path) as opened:
-                SQLiteStorage._insert_trace_rows(opened.cursor(), traces)
+            path = _storage().init_db(project)
+            with _storage()._get_process_lock(project), _storage()._get_connection(path) as opened:
+                _storage()._insert_trace_rows(opened.cursor(), traces)
                 opened.commit()
         return True
 
     def log_system(self, rows: Sequence[TrackioRow]) -> None:
-        from trackio.sqlite_storage import SQLiteStorage
-
         with translated():
-            SQLiteStorage.bulk_log_system(
+            _storage().bulk_log_system(
                 self._key.project,
                 self.name,
                 [row.values for row in rows],
@@ -341,10 +346,8 @@ class LocalStore:
             )
 
     def alert(self, rows: Sequence[AlertRow]) -> None:
-        from trackio.sqlite_storage import SQLiteStorage
-
         with translated():
-            SQLiteStorage.bulk_alert(
+            _storage().bulk_alert(
                 self._key.project,
                 self.name,
                 titles=[row.title for row in rows],
@@ -357,20 +360,22 @@ class LocalStore:
             )
 
     def media(self, source: Path, folder: str, step: int, name: str) -> str:
-        from trackio.media.utils import get_project_media_path
-        from trackio.utils import MEDIA_DIR
-
-        with translated():
-            target = get_project_media_path(self._key.project, folder, step) / name
-            shutil.copyfile(source, target)
-            return str(target.relative_to(MEDIA_DIR))
+        return self._keep(source, folder, str(step), name)
 
     def file(self, source: Path, folder: str) -> None:
-        from trackio.media.utils import get_project_media_path
+        self._keep(source, "files", folder, source.name)
 
-        with translated():
-            target = get_project_media_path(self._key.project, relative_path=folder)
-            shutil.copyfile(source, target / source.name)
+    def _keep(self, source: Path, *parts: str) -> str:
+        """Copy a file below trackio's media, through no link; returns its path there."""
+        from trackio.utils import MEDIA_DIR
+
+        target = MEDIA_DIR.joinpath(self._path().stem, *parts)  # the project's name as trackio writes it
+        with translated(), confined.open_file(source) as content:
+            MEDIA_DIR.mkdir(parents=True, exist_ok=True)
+            confined.make_folder(target.parent, root=MEDIA_DIR)
+            with confined.open_file(target, "wb", root=MEDIA_DIR) as file:
+                shutil.copyfileobj(content, file)
+        return str(target.relative_to(MEDIA_DIR))
 
     def remove_files(self, folder: str) -> None:
         """Delete what of the run lies beside the database, which trackio leaves there: its files, and the media of its
@@ -381,12 +386,11 @@ class LocalStore:
         """
         import orjson
         from trackio.media.utils import get_project_media_path
-        from trackio.sqlite_storage import SQLiteStorage
         from trackio.utils import MEDIA_DIR
 
         project, run_id = self._key
         query = "SELECT metrics FROM metrics WHERE run_id = ? AND CAST(metrics AS TEXT) LIKE '%file_path%'"
-        with translated(), SQLiteStorage._get_connection(SQLiteStorage.get_project_db_path(project)) as opened:
+        with translated(), _storage()._get_connection(self._path()) as opened:
             rows = opened.execute(query, (run_id,)).fetchall()
         files = get_project_media_path(project, relative_path=folder)
         paths = [MEDIA_DIR / path for (row,) in rows for path in _media_of(orjson.loads(row))]
@@ -399,14 +403,11 @@ class LocalStore:
                 parent.rmdir()
 
     def rewind(self, step: int) -> bool:
-        from trackio.sqlite_storage import SQLiteStorage
-
-        project, run_id = self._key
-        path = SQLiteStorage.get_project_db_path(project)
+        (project, run_id), path = self._key, self._path()
         with translated():
             if not path.exists():
                 return True
-            with SQLiteStorage._get_process_lock(project), SQLiteStorage._get_connection(path) as connection:
+            with _storage()._get_process_lock(project), _storage()._get_connection(path) as connection:
                 # By the ids that only our rows have; a user's own rows in the same run stay.
                 connection.execute(
                     "DELETE FROM metrics WHERE run_id = ? AND step > ? AND substr(log_id, 1, ?) = ?",
@@ -447,12 +448,9 @@ class LocalStore:
         return _contents(self._rows(query, (run_id, first, last, len(run_id) + 1, f"{run_id}:")) or [])
 
     def drop(self, log_ids: Sequence[str], table: str) -> None:
-        from trackio.sqlite_storage import SQLiteStorage
-
-        project = self._key.project
+        project, path = self._key.project, self._path()
         for chunk, marks in _chunks(log_ids):
-            path = SQLiteStorage.get_project_db_path(project)
-            with translated(), SQLiteStorage._get_process_lock(project), SQLiteStorage._get_connection(path) as opened:
+            with translated(), _storage()._get_process_lock(project), _storage()._get_connection(path) as opened:
                 opened.execute(f"DELETE FROM {table} WHERE log_id IN ({marks})", chunk)  # noqa: S608 - marks only
                 opened.commit()
 
@@ -469,13 +467,10 @@ class LocalStore:
         return count is UNKNOWN or int(count or 0) == len(distinct)
 
     def _identity(self) -> tuple[int, int] | None:
-        from trackio.sqlite_storage import SQLiteStorage
-
-        try:
-            status = SQLiteStorage.get_project_db_path(self._key.project).stat()
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
+        with contextlib.suppress(OSError):
+            status = self._path().stat()
+            return status.st_dev, status.st_ino
+        return None
 
     def _ask(self, query: str, values: Sequence[Any]) -> Any:
         """The one value of a query that changes nothing; None where the database or its tables aren't there, UNKNOWN
@@ -486,12 +481,10 @@ class LocalStore:
     def _rows(self, query: str, values: Sequence[Any]) -> list[Any] | None:
         """The rows of a query that changes nothing; none where the database or its tables aren't there, None where
         they are of a version that can't tell."""
-        from trackio.sqlite_storage import SQLiteStorage
-
-        path = SQLiteStorage.get_project_db_path(self._key.project)
+        path = self._path()
         if not path.exists():
             return []
-        with translated(), SQLiteStorage._get_connection(path, configure_pragmas=False) as connection:
+        with translated(), _storage()._get_connection(path, configure_pragmas=False) as connection:
             try:
                 return [tuple(row) for row in connection.execute(query, tuple(values)).fetchall()]
             except sqlite3.OperationalError as error:
@@ -503,14 +496,15 @@ class LocalStore:
 
     def artifact(self, files: Files) -> None:
         from trackio import cas
-        from trackio.sqlite_storage import SQLiteStorage
 
         with translated():
-            manifest = references(files)
+            manifest, blobs = references(files), cas.blob_path(self._key.project, "00").parents[1]
+            blobs.parents[2].mkdir(parents=True, exist_ok=True)
+            confined.make_folder(blobs, root=blobs.parents[2])
             for path, local in files.files.items():
                 digest, size = cas.stage_blob_into_project(local, self._key.project)
                 manifest.append({"path": path, "digest": digest, "size": size})
-            SQLiteStorage.commit_artifact_version(
+            _storage().commit_artifact_version(
                 project=self._key.project,
                 name=files.name,
                 type=files.type,
@@ -556,9 +550,6 @@ class FragmentStore(LocalStore):
         from trackio import fragments
 
         self._append([fragments.alert_record(alert_entry(self._key, self.name, row)) for row in rows])
-
-    def extend(self, rows: Sequence[TrackioRow]) -> None:
-        raise NotImplementedError
 
     def trace(self, rows: Sequence[TrackioRow]) -> bool:
         return False
@@ -617,10 +608,10 @@ def translated() -> Iterator[None]:
         raise _locked(error) from error
     except sqlite3.DatabaseError as error:
         raise Fatal(f"{error}; move the damaged file in TRACKIO_DIR away") from error
-    except PermissionError as error:
-        raise Refused(f"{error}; is TRACKIO_DIR writable?") from error
     except OSError as error:  # trackio's lock file, a full disk
-        raise _locked(error) from error
+        if isinstance(error, PermissionError):
+            raise Refused(f"{error}; is TRACKIO_DIR writable?") from error
+        raise Refused(f"{error}: remove it") if error.errno == errno.ELOOP else _locked(error) from error
     except (TypeError, ValueError, OverflowError) as error:  # a value that JSON or SQLite can't hold
         raise Rejected(str(error)) from error
     except RuntimeError as error:  # trackio's word for any failed transaction

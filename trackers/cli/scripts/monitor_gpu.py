@@ -17,7 +17,7 @@ from typing import TextIO
 from trackers.cli.scripts import called, speaker
 from trackers.errors import NotFound, TrackersError, UsageError
 from trackers.hardware.monitor import Monitor, Thresholds, read_recording, recording_summary, split_command, watch
-from trackers.support.atomic_write import check, never, write_text
+from trackers.support.atomic_write import check, never, real, write_text
 
 NAME = "monitor_gpu"
 COMMANDS = """Record the same training twice, then compare the recordings:
@@ -95,7 +95,7 @@ def _monitor(options: argparse.Namespace) -> int:
         output = _unused(f"gpu_monitor_{datetime.now():%Y%m%d_%H%M%S}")
     try:
         monitor = Monitor(
-            output,
+            output and real(output),
             options.interval,
             Thresholds(options.min_utilization, options.max_memory, options.max_temperature),
             scope=options.scope,
