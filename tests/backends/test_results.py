@@ -468,8 +468,10 @@ def test_result_in_wandb_is_the_one_that_the_calls_say(
     monkeypatch.setenv("TRACKER_RELAY", "n")
     tracker = registry.load("wandb")
 
+    phases = [Phase.generate] if number else [Phase.explicit, Phase.generate]
+
     @seed(number)
-    @settings(max_examples=examples, deadline=None, database=None, phases=[Phase.explicit, Phase.generate],
+    @settings(max_examples=examples, deadline=None, database=None, phases=phases,
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @scripts
     def check(events: list[tuple[str, Any, Any]], borders: list[str], killed: bool) -> None:

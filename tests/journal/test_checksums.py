@@ -329,3 +329,23 @@ def test_all_streams_but_edits_are_covered_and_checked(tmp_path: Path) -> None:
     found = {stream.name: stream for stream in check(RunDirectory(run.path))}
     assert found["rank-0.1"].damaged == [begin]
     assert "1 damaged line is left out (rank-0.1.jsonl at byte" in named(list(found.values()))
+
+
+@pytest.mark.parametrize("left", [0, 3, 9, 10])
+def test_end_of_a_stream_that_is_gone_is_named(left: int, tmp_path: Path) -> None:
+    """As many bytes as the checksums cover and the file hasn't, also where the whole file is gone."""
+    run, writer = begun_run(tmp_path / "run")
+    before = writer.path.stat().st_size
+    writer.write(b"".join(line(step) for step in range(10)))
+    writer.release()
+    JournalChecksums(run).end()
+    path = run.stream(StreamName("rank", 0, 1))
+    size = path.stat().st_size
+    kept = before + left * len(line(0)) if left else 0
+    os.truncate(path, kept)
+    if not left:
+        path.unlink()
+    (found,) = [stream for stream in check(RunDirectory(run.path)) if stream.name == "rank-0.1"]
+    assert (found.size, found.gone) == (kept, size - kept)
+    text = f"; {size - kept:,} bytes are gone from the end of rank-0.1.jsonl"
+    assert (text in named([found])) == (kept < size)

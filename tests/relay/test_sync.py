@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 import trackers
 from tests.stores import read_json
 from trackers.cli.app import app
+from trackers.journal.checksums import ChecksumWriter
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.records import Metrics, encode
 from trackers.relay import sync as work
@@ -109,5 +111,18 @@ def test_flipped_bit_is_left_out_and_named() -> None:
     assert f"records, 1 damaged line is left out (rank-0.1.jsonl at byte {begin:,})" in done.stdout
     checked = CliRunner().invoke(app, ["doctor"]).stdout
     assert re.search(r"✗ journals .* 1 damaged line is left out", checked)
+    stream.write_bytes(content[:begin])
+    gone = f"; {len(content) - begin:,} bytes are gone from the end of rank-0.1.jsonl"
+    assert gone in CliRunner().invoke(app, ["doctor"]).stdout
     stream.write_bytes(content)
+    lost = directory.streams / "rank-3.1.jsonl"
+    lost.write_bytes(content[:begin])
+    while ChecksumWriter(lost).poll(final=True):
+        pass
+    lost.unlink()
+    verify = [sys.executable, "-m", "trackers", "sync", str(directory.path), "--verify"]
+    checked_anew = subprocess.run(verify, capture_output=True, text=True)
+    assert f"none damaged; {begin:,} bytes are gone from the end of rank-3.1.jsonl" in checked_anew.stdout
+    assert checked_anew.returncode == 1
+    lost.with_suffix(".sums").unlink()
     assert re.search(r"✓ journals .* no line of 1 runs is damaged", CliRunner().invoke(app, ["doctor"]).stdout)

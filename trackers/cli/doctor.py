@@ -194,7 +194,7 @@ def _journals(root: Path) -> dict[str, str]:
     for path in paths:
         run = RunDirectory(path)
         checked = check(run) if not run.archived() else []
-        if any(stream.damaged for stream in checked):
+        if any(stream.damaged or stream.gone for stream in checked):
             damaged.append(f"{run.quoted} {named(checked)}")
         count, left = count + 1, left - sum(stream.size for stream in checked)
         if left < 0:

@@ -237,7 +237,7 @@ def _journal_line(run: RunDirectory, info: RunInfo, as_json: bool) -> str:
     from trackers.journal.integrity import check, named
 
     checked = check(run)
-    if any(stream.damaged for stream in checked):
+    if any(stream.damaged or stream.gone for stream in checked):
         _damaged.add(run.path)
     if as_json:
         streams = [to_builtins(stream) for stream in checked]

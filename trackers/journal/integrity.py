@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from trackers import records
-from trackers.journal.checksums import POLL_S, TURN_BYTES, ChecksumReader, ChecksumWriter, skipped
+from trackers.journal.checksums import POLL_S, SUFFIX, TURN_BYTES, ChecksumReader, ChecksumWriter, skipped
 from trackers.journal.run_directory import EDITS, RunDirectory
 from trackers.journal.stream import StreamReader
 from trackers.support.interruption import pass_on
@@ -49,13 +49,15 @@ class JournalChecksums:
 
 
 class StreamCheck(msgspec.Struct):
-    """What a stream holds. damaged: where damaged lines begin. unchecked: bytes without checksums."""
+    """What a stream holds. damaged: where damaged lines begin. unchecked: bytes without checksums. gone: bytes at
+    the end that have some and aren't there."""
 
     name: str
     records: int
     damaged: list[int]
     size: int
     unchecked: int
+    gone: int
 
 
 def check(run: RunDirectory, go_on: Callable[[], bool] = lambda: True) -> list[StreamCheck]:
@@ -65,17 +67,18 @@ def check(run: RunDirectory, go_on: Callable[[], bool] = lambda: True) -> list[S
         go_on: asked between blocks; False ends the check.
     """
     checked = []
-    for name in run.stream_names():
-        path = run.stream(name)
-        reader = StreamReader(path)
-        found = StreamCheck(str(name), 0, [], reader.size(), 0)
+    streams = {str(name): run.stream(name) for name in run.stream_names()}
+    sums = {path.stem: path.with_suffix(".jsonl") for path in sorted(run.streams.glob(f"*{SUFFIX}"))}
+    for name, path in {**streams, **{name: path for name, path in sums.items() if name not in streams}}.items():
+        covered, reader = ChecksumReader(path).covered(), StreamReader(path)
+        size = reader.size()  # after them: it may be growing
+        found = StreamCheck(name, 0, [], size, max(0, size - covered), max(0, covered - size))
         try:
             while go_on() and (batch := reader.read(50_000)):
                 found.records += len(batch)
         except (OSError, records.CorruptLine) as error:
             pass_on(error)
         found.damaged = sorted(set(reader.damage))
-        found.unchecked = max(0, found.size - ChecksumReader(path).covered())
         checked.append(found)
     return checked
 
@@ -98,6 +101,7 @@ def named(checked: list[StreamCheck]) -> str:
         text += f", {count} left out ({where}{', …' if len(damaged) > 3 else ''})"
     else:
         text += ", none damaged"
+    text += "".join(f"; {one.gone:,} bytes are gone from the end of {one.name}.jsonl" for one in checked if one.gone)
     unchecked, size = (sum(getattr(stream, field) for stream in checked) for field in ("unchecked", "size"))
     if unchecked:
         text += f"; {unchecked:,} of {size:,} bytes have no checksums"

@@ -106,7 +106,8 @@ class Definitions:
         found = self._exact.get(name) or self._exact.get(self._nested.get(name, name)) or self._globs.get(name)
         if found is None:
             matching = [glob for glob in reversed(self._globs) if matches(glob, name)]
-            found = self._globs[max(matching, key=_literal_characters)] if matching else None
+            longest = max(matching, default="", key=lambda glob: sum(sign not in "*?[]" for sign in glob))
+            found = self._globs.get(longest)
         return found
 
     def step_metrics(self) -> set[str]:
@@ -128,10 +129,6 @@ class Definitions:
 def is_glob(name: str) -> bool:
     """Whether a definition's name may stand for several metrics."""
     return any(sign in name for sign in "*?[")
-
-
-def _literal_characters(glob: str) -> int:
-    return sum(sign not in "*?[]" for sign in glob)
 
 
 def matches(glob: str, name: str) -> bool:

@@ -226,13 +226,9 @@ def _is_stored_outside(run: RunDirectory, info: RunInfo, name: str, url: str) ->
     if registry.is_inside(name) or location in ("", _OFFLINE):
         return False
     own = run.path.resolve()
-    return not any(_below(text, own) or _is_missing_path(text) for text in (location, url))
+    missing = any(os.path.isabs(text) and not os.path.exists(text) for text in (location, url))
+    return not (missing or any(_below(text, own) for text in (location, url)))
 
 
 def _below(text: str, own: Path) -> bool:
     return bool(text) and Path(text).expanduser().resolve().is_relative_to(own)
-
-
-def _is_missing_path(text: str) -> bool:
-    """Whether a text is the path of a local file or directory that doesn't exist any more."""
-    return os.path.isabs(text) and not os.path.exists(text)

@@ -158,13 +158,12 @@ def _streams(origin: ForkOrigin) -> Iterable[Iterator[Record]]:
             yield (
                 record
                 for record in origin.history.of(name)
-                if isinstance(record, KEPT) and (record.step or 0) <= origin.step and not _is_derived(record)
+                if isinstance(record, KEPT)
+                and (record.step or 0) <= origin.step
+                and not (
+                    isinstance(record, Summary) and record.derived
+                )  # of those that the fork has, others may follow
             )
-
-
-def _is_derived(record: Record) -> bool:
-    """Whether it is a result that follows from the others: of those that the fork has, others may follow."""
-    return isinstance(record, Summary) and record.derived
 
 
 def _own(record: Record) -> Record:

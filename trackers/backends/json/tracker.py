@@ -326,7 +326,8 @@ class JsonTracker(JsonPrecheck):
             if name.startswith(SUMMARY_PREFIX):
                 book.results = {**book.results, plain_name(name): value}
             else:
-                values[name] = value if value == value and abs(value) != _INFINITY else self._unwritable(value)
+                finite = value == value and abs(value) != _INFINITY  # JSON has no other
+                values[name] = value if finite else None if self._null else name_floats(value)
         if not values:
             return
         if record.step is None or (is_sample(record) and not book.rows.takes(step, values)):
@@ -348,10 +349,6 @@ class JsonTracker(JsonPrecheck):
         name = _list_of(row, book)
         book.losses = book.losses or (name == "training_iterations" and "loss" in row)
         self._add(name, with_all_keys(row) if name == "training_iterations" else row, book)
-
-    def _unwritable(self, value: float) -> Any:
-        """What stands for NaN or an infinity, which JSON doesn't have."""
-        return None if self._null else name_floats(value)
 
     def _artifact(self, record: ArtifactRecord, step: int, book: JsonState) -> None:
         timestamp = iso(record.time)
