@@ -540,6 +540,34 @@ def test_mapping_that_changes_while_it_is_logged(run: Run) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("steady", [True, False])
+def test_threads_that_give_no_step_have_steps_of_their_own(run: Run, steady: bool) -> None:
+    """Each call has its own, and those of one thread grow: of numbers alone, and of what only the slow way records."""
+    begun = threading.Barrier(4)
+
+    def work(number: int) -> None:
+        begun.wait()
+        for count in range(200):
+            run.log({f"loss/{number}": float(count) if steady or count % 2 else math.nan})
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    run.log({"end": 1})
+    found = metrics(run)
+    assert sorted(record.step or 0 for record in found) == list(range(801))
+    for number in range(4):
+        own = [record.step or 0 for record in found if f"loss/{number}" in record.values]
+        assert own == sorted(own)
+
+
 def test_threads_log_into_one_stream_without_mixing(run: Run) -> None:
     """Eight threads at once: every record is there, whole."""
 

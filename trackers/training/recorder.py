@@ -160,8 +160,12 @@ class Recorder:
         with suppress(Exception):
             show_once(text, self._problems, about)
 
-    def log(self, values: Mapping[str, Any], step: Any, keep: bool) -> None:
-        """Record values that the quick way can't: other types, NaN, text, media, results, new names."""
+    def log(self, values: Mapping[str, Any], step: Any, keep: bool | None) -> None:
+        """Record values that the quick way can't: other types, NaN, text, media, results, new names.
+
+        Args:
+            keep: whether a call without a step has this step, too. None: the step was taken, and the following is set.
+        """
         if self.fast and self.log_at_once(values, step, keep):
             return
         if self._is_over("log"):
@@ -169,6 +173,7 @@ class Recorder:
         now = self.now()
         if not isinstance(values, Mapping):
             self.problem(f"log: values of type {type(values).__name__} can't be recorded: give a mapping")
+            self.following = step if keep is None else self.following
             return
         whole = whole_step(step, self.problem)
         step = min(self.following, MAX_STEP) if whole is None else whole
@@ -176,7 +181,7 @@ class Recorder:
         if beside or not (self._log_reductions(values, step, now, keep) or self._log_on_axes(values, step, now, keep)):
             self._log_split(self._split(values, beside), values, step, now, keep)
 
-    def _log_reductions(self, values: Mapping[str, Any], step: int, now: float, keep: bool) -> bool:
+    def _log_reductions(self, values: Mapping[str, Any], step: int, now: float, keep: bool | None) -> bool:
         """Record values across ranks alone, as the transport can at once. False: nothing is recorded."""
         mapped = self._mappings.names and not self._mappings.names.isdisjoint(values)
         if len(self._queue) or mapped or not nothing_else(values) or not self.across.quick(step, now, values):
@@ -197,7 +202,7 @@ class Recorder:
             split.add(beside)
         return split
 
-    def _log_split(self, split: Split, values: Mapping[str, Any], step: int, now: float, keep: bool) -> None:
+    def _log_split(self, split: Split, values: Mapping[str, Any], step: int, now: float, keep: bool | None) -> None:
         """Record one call: its results, and one line for each other kind of its values."""
         across = self.across
         added = ReductionRow(split.reductions, across.move, across.batch) if split.reductions else None
@@ -253,7 +258,7 @@ class Recorder:
             lines.append(records.encode(Text(step=step, time=now, values=held, axis=axis, lists=own_lists)))
         return lines
 
-    def log_at_once(self, values: Any, step: Any, keep: bool) -> bool:
+    def log_at_once(self, values: Any, step: Any, keep: bool | None) -> bool:
         """Record numbers of known names that need but be read, as the quick way does. False: nothing is recorded."""
         line = b""
         try:
@@ -266,8 +271,7 @@ class Recorder:
             if written != len(line):
                 self.take_over(line, written)
             self.to_read = self.to_read - 1 if self.to_read else READ_CALLS
-            self.step = step
-            self.following = step if keep else step + 1
+            self._stepped(step, keep)
             if self.fold is not None:
                 self.fold.update(numbers)
             if now > self.poll_at:
@@ -278,7 +282,7 @@ class Recorder:
             return self.broke_off(line, error)
         return True
 
-    def _log_on_axes(self, values: Mapping[str, Any], step: int, now: float, keep: bool) -> bool:
+    def _log_on_axes(self, values: Mapping[str, Any], step: int, now: float, keep: bool | None) -> bool:
         """Record plain numbers of known names, some of which have a step metric. False: it is nothing so simple."""
         simple = self.axes and not len(self._queue) and self.writer.healthy and self.known.issuperset(values)
         if not (simple and PLAIN_NUMBERS.issuperset(map(type, values.values()))):
@@ -311,18 +315,11 @@ class Recorder:
     def _metrics_line(self, numbers: dict[str, Number], step: int, now: float, positions: Positions) -> bytes:
         if self.fold is not None and numbers:
             self.fold.update(numbers)
-        return b"".join(
-            records.encode(
-                Metrics(
-                    step=step,
-                    time=now,
-                    values={name: numbers[name] for name in names},
-                    axis=axis,
-                    over=() if axis is None else self.axes.among(names),
-                )
-            )
-            for axis, names in self._by_axis(numbers, positions)
-        )
+        lines = []
+        for axis, names in self._by_axis(numbers, positions):
+            own, over = {name: numbers[name] for name in names}, () if axis is None else self.axes.among(names)
+            lines.append(records.encode(Metrics(step=step, time=now, values=own, axis=axis, over=over)))
+        return b"".join(lines)
 
     def _by_axis(self, values: Mapping[str, Any], positions: Positions) -> Iterable[tuple[int | None, Iterable[str]]]:
         """Names of values by their places on the axes of their step metrics."""
@@ -354,9 +351,10 @@ class Recorder:
                     self.problem(f"log: {name}: {errors.reason(error)}")
         return lines
 
-    def _stepped(self, step: int, keep: bool) -> None:
+    def _stepped(self, step: int, keep: bool | None) -> None:
         self.step = step
-        self.following = step if keep else step + 1
+        if keep is not None:
+            self.following = step if keep else step + 1
 
     def add_beside(self, values: Mapping[str, Any]) -> None:
         """Values that go along with the next call of ``log``; the newest of a name."""

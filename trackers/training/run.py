@@ -296,9 +296,9 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
             data: name to number, tensor scalar, text or media; nested mappings are joined with "/".
                 NaN and infinities are kept, None is left out. A value on a GPU is read when it is ready, not
                 waited for. Names that begin with "final/" are results, not points of a series.
-            step: finished optimizer steps, 0 or more; may repeat or go back. None: one more than the last; threads
-                that log at once without a step may share one (nothing takes a lock). One beyond ``records.MAX_STEP``
-                (2**53 - 1), which no tracker could hold and count on from, is named, and the next step taken.
+            step: finished optimizer steps, 0 or more; may repeat or go back. None: one more than the last, of any
+                thread. One beyond ``records.MAX_STEP`` (2**53 - 1), which no tracker could hold and count on from, is
+                named, and the next step taken.
             commit: False: the next call without a step has the same step (as in W&B, where any call with a step does
                 so unless commit is True).
             sync: taken for W&B's sake.
@@ -311,9 +311,10 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         logged: Any = data
         if data is None:
             logged = {} if values is None and (step, commit) != (None, None) else values
-        if step is None:
+        keep: bool | None = None
+        if step is None:  # taken without a call or a jump, between which another thread could take the same
             step = recorder.following
-            keep = commit is False
+            recorder.following = step + (commit is not False)
         else:
             keep = commit is False or (recorder.holds_steps and commit is None)
         line = b""
@@ -333,7 +334,8 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
                     if written != len(line):
                         recorder.take_over(line, written)
                     recorder.step = step
-                    recorder.following = step if keep else step + 1
+                    if keep is not None:
+                        recorder.following = step if keep else step + 1
                     if recorder.fold is not None:
                         recorder.fold.update(logged)
                     if now > recorder.poll_at:
