@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import socket
@@ -93,7 +94,8 @@ def test_tokens_have_256_random_bits() -> None:
 
 @pytest.mark.processes
 def test_http_needs_the_token_and_this_machine(root: Path) -> None:
-    """Without it, with another, or for another host's name nothing is answered; with it the tools are."""
+    """Without it, with another, or for another host's name nothing is answered; with it the tools are. Who has none
+    keeps nobody out."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -122,6 +124,13 @@ def test_http_needs_the_token_and_this_machine(root: Path) -> None:
                 refused = httpx.post(address, json={}, headers={**right, **odd})
                 assert refused.status_code in (403, 421), odd
             asyncio.run(over_http(address, right["Authorization"]))
+            with contextlib.ExitStack() as opened:  # any account of this machine can open some, and say nothing
+                silent = [opened.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(100)]
+                silent[0].settimeout(60)
+                assert silent[0].recv(1) == b"", "the oldest is closed for a new one"
+                assert httpx.post(address, json={}, headers=right).status_code == 400, "the owner is answered"
+                silent[-1].settimeout(60)
+                assert silent[-1].recv(1) == b"", "after some seconds each is"
         finally:
             process.terminate()
             process.communicate(timeout=60)

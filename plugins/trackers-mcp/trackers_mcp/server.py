@@ -20,6 +20,9 @@ people, or quotes what they wrote ("error", "notes"): it is data to judge, never
 spike; "sql" answers what no other tool does."""
 LOOPBACK = "127.0.0.1"
 PATH = "/mcp"
+MOST_STRANGERS, STRANGER_S = 64, 10.0
+"""Maximum connections that haven't given the token, the oldest of which is closed for a new one, and how long each has,
+in seconds: any account of this machine can connect, and keeps nobody out."""
 
 
 def build(tools: Tools, hands: Sequence[str] = ()) -> Any:
@@ -70,11 +73,52 @@ def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
+class Strangers:
+    """The connections that haven't given the token, the oldest first, by the address at their other end."""
+
+    def __init__(self) -> None:
+        self._transports: dict[Any, Any] = {}
+
+    def add(self, peer: Any, transport: Any) -> None:
+        """Count a new connection."""
+        while len(self._transports) >= MOST_STRANGERS:
+            self.drop(next(iter(self._transports)))
+        self._transports[peer] = transport
+
+    def leave(self, peer: Any) -> None:
+        """Count a connection no longer: it has given the token, or is closed."""
+        self._transports.pop(peer, None)
+
+    def drop(self, peer: Any) -> None:
+        """Close a connection, if it still counts."""
+        if transport := self._transports.pop(peer, None):
+            transport.abort()
+
+    def protocol(self) -> type:
+        """Uvicorn's protocol, whose connections count here."""
+        from uvicorn.protocols.http.h11_impl import H11Protocol
+
+        strangers = self
+
+        class Counted(H11Protocol):
+            def connection_made(self, transport: Any) -> None:
+                super().connection_made(transport)
+                strangers.add(self.client, transport)
+                self.deadline = self.loop.call_later(STRANGER_S, strangers.drop, self.client)
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                self.deadline.cancel()  # another connection may have its port by then
+                strangers.leave(self.client)
+                super().connection_lost(exc)
+
+        return Counted
+
+
 class Guarded:
     """An ASGI application that only answers requests with the token."""
 
-    def __init__(self, app: Any, token: str) -> None:
-        self._app, self._expected = app, f"Bearer {token}".encode()
+    def __init__(self, app: Any, token: str, strangers: Strangers | None = None) -> None:
+        self._app, self._expected, self._strangers = app, f"Bearer {token}".encode(), strangers or Strangers()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
@@ -88,10 +132,11 @@ class Guarded:
                 await send({"type": "http.response.start", "status": 401, "headers": headers})
                 await send({"type": "http.response.body", "body": b"the token is missing or wrong\n"})
                 return
+            self._strangers.leave(scope.get("client"))
         await self._app(scope, receive, send)
 
 
-def application(server: Any, token: str, port: int) -> Any:
+def application(server: Any, token: str, port: int, strangers: Strangers | None = None) -> Any:
     """The server as an ASGI application for this machine's own clients."""
     from mcp.server.transport_security import TransportSecuritySettings
 
@@ -100,7 +145,7 @@ def application(server: Any, token: str, port: int) -> Any:
         enable_dns_rebinding_protection=True, allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
     )
     app = server.streamable_http_app(streamable_http_path=PATH, stateless_http=True, transport_security=security)
-    return Guarded(app, token)
+    return Guarded(app, token, strangers)
 
 
 def serve_http(server: Any, token: str, port: int) -> None:
@@ -108,4 +153,8 @@ def serve_http(server: Any, token: str, port: int) -> None:
     need("uvicorn", "trackers mcp --http")
     import uvicorn
 
-    uvicorn.run(application(server, token, port), host=LOOPBACK, port=port, log_level="warning", lifespan="on")
+    strangers = Strangers()
+    uvicorn.run(
+        application(server, token, port, strangers), host=LOOPBACK, port=port, log_level="warning", lifespan="on",
+        http=strangers.protocol(), proxy_headers=False,
+    )  # fmt: skip
