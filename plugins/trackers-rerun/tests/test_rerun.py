@@ -22,6 +22,7 @@ from tests.provenance.support import PROGRAM, git, record, repository
 from trackers.cli.app import app
 from trackers.errors import UsageError
 from trackers.provenance import manifest
+from trackers.provenance.packages import Origin
 
 
 def run_cli(*arguments: str) -> Result:
@@ -273,6 +274,11 @@ def test_hostile_record_stays_in_its_directory(work: Path, tmp_path: Path) -> No
     found.files.append(manifest.SourceFile(path="out", origin="changed", link=str(tmp_path / "victim")))
     found.files.append(manifest.SourceFile(path="deep/up", origin="changed", link=".."))
     found.files.append(manifest.SourceFile(path="round", origin="changed", link="deep/up/../../victim"))
+    found.files.append(manifest.SourceFile(path="none", origin="changed", link="\0"))
+    found.packages["odd"] = "1"
+    found.variables["\33]0;x\7;touch x;"] = "1"
+    found.origins["odd"] = Origin(kind="archive", url="https://[x")
+    found.python_version += "\n--index-url https://evil.example"
     manifest.write(run, found, None, 0o600)
     names = [file["path"] for file in dry("one")["files"]]
     assert "way/evil.py" in names
@@ -289,6 +295,11 @@ def test_hostile_record_stays_in_its_directory(work: Path, tmp_path: Path) -> No
     assert not (tmp_path / "again/code/out").exists()
     assert not os.path.lexists(tmp_path / "again/code/round"), "deep/up leads to code: ../../victim is beside again"
     assert os.readlink(tmp_path / "again/code/deep/up") == ".."
+    assert "none isn't restored" in done.stderr
+    assert "\33" not in done.output, "a name that is none stands in no command"
+    lines = run_cli("rerun", "one", "--requirements").stdout.splitlines()
+    assert not [line for line in lines if line.startswith("--index-url")], "nor does it add options for pip"
+    assert any("odd isn't restored: its address can't be read" in line for line in lines)
     assert not (tmp_path / "evil.py").exists()
 
 

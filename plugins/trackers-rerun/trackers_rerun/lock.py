@@ -19,6 +19,7 @@ from trackers.provenance.manifest import Manifest
 from trackers.provenance.packages import Origin, canonical
 from trackers.provenance.paths import is_below
 from trackers.support.redaction import MASK
+from trackers.support.terminal import one_line
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,200}[A-Za-z0-9])?")
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.!_-]{0,100}(?:\+[A-Za-z0-9._-]{1,60})?")
@@ -38,10 +39,9 @@ class Lock(NamedTuple):
 
     def text(self, manifest: Manifest) -> str:
         """A requirements file."""
-        head = [
-            f"# the packages of run {manifest.run}, Python {manifest.python_version}; pip install --no-deps -r FILE"
-        ]
-        return "\n".join([*head, *(f"# {remark}" for remark in self.remarks), *self.lines]) + "\n"
+        head = f"the packages of run {manifest.run}, Python {manifest.python_version}; pip install --no-deps -r FILE"
+        comments = (f"# {one_line(said)}" for said in (head, *self.remarks))
+        return "".join(f"{line}\n" for line in [*comments, *self.lines])
 
 
 def lock(manifest: Manifest) -> Lock:
@@ -69,7 +69,11 @@ def lock(manifest: Manifest) -> Lock:
 
 
 def _direct(name: str, origin: Origin, root: str, lines: list[str], beside: list[str], remarks: list[str]) -> None:
-    path = _path(origin.url)
+    try:
+        path = _path(origin.url)
+    except ValueError:  # "[" without "]"
+        remarks.append(f"{name} isn't restored: its address can't be read")
+        return
     tail = f"#subdirectory={origin.subdirectory}" if origin.subdirectory else ""
     if not _URL.fullmatch(origin.url + tail):
         remarks.append(f"{name} isn't restored: its address can't be read")

@@ -367,7 +367,7 @@ def python_path(manifest: Manifest) -> list[str]:
 def _variables(manifest: Manifest, recorded: dict[str, object], options: RerunOptions) -> dict[str, str]:
     from trackers.configuration.kconfig import Tree
 
-    variables = {name: text for name, text in manifest.variables.items() if name not in _PATHS}
+    variables = {name: text for name, text in manifest.variables.items() if name not in _PATHS and name.isidentifier()}
     for symbol, declaration in Tree().declarations.items():
         value = recorded.get(symbol)
         if symbol in OF_THE_RUN or value is None or value == declaration.default or MASK in str(value):

@@ -213,7 +213,7 @@ def _lay_link(file: SourceFile, target: Path, code: Path) -> list[str]:
     whole = os.path.normpath(os.path.join(os.path.dirname(file.path), file.link))
     # Behind a name, which may be a link, ".." leads to another place than it reads.
     named = itertools.dropwhile(lambda part: part in ("", os.curdir, os.pardir), file.link.split("/"))
-    if os.path.isabs(file.link) or whole.startswith(os.pardir) or os.pardir in named:
+    if os.path.isabs(file.link) or whole.startswith(os.pardir) or os.pardir in named or "\0" in file.link:
         return [f"{file.path} isn't restored: it is a link to {file.link}, outside of the code"]
     _folder(code, os.path.dirname(file.path))
     with contextlib.suppress(FileNotFoundError):
