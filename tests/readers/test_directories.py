@@ -178,6 +178,14 @@ def test_table_that_is_a_link_is_read(tmp_path: Path) -> None:
     table.symlink_to(cached)
     for source in (f"csv:{table}", f"csv:{table.parent}"):
         assert trackers.load(source).metrics()["loss"].to_pylist() == [0.5]
+    run = trackers.init("tensorboard", project="p", dir=tmp_path / "runs", inline=True,
+                        options={"TENSORBOARD_DIR": str(tmp_path / "cache")})  # fmt: skip
+    run.log({"loss": 0.5}, step=1)
+    run.finish()
+    (events,) = (tmp_path / "cache").rglob("*tfevents*")
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / events.name).symlink_to(events)
+    assert trackers.load(f"tb:{tmp_path / 'events'}").metrics()["loss"].to_pylist() == [0.5]
 
 
 @pytest.mark.slow
