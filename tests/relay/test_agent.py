@@ -644,6 +644,19 @@ def test_another_user_who_asks_is_not_answered(tmp_path: Path, monkeypatch: pyte
         line.close()
 
 
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"[" * 200_000, b'{"places": []}', b'{"idle_s": 1}'])
+def test_request_that_is_none_ends_its_connection_alone(text: bytes) -> None:
+    """Nested however deep, it doesn't end the agent, which other runs use."""
+    agent: Any = types.SimpleNamespace(turns=types.SimpleNamespace(add=print))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sending = threading.Thread(target=theirs.sendall, args=(agent_client.LENGTH.pack(len(text)) + text,))
+        sending.start()
+        agent_server.Agent._answer(agent, ours)
+        sending.join()
+        assert ours.fileno() == -1
+
+
 def test_key_is_of_what_a_fork_would_inherit(tmp_path: Path) -> None:
     """What packages read as they are imported makes another agent; a run's own settings and credentials don't."""
     base = {"HOME": "/home/a", "PATH": "/bin", "WANDB_API_KEY": "k", "MLFLOW_TRACKING_URI": "sqlite:///a", "LR": "1"}

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from trackers.backends import registry
+from trackers.errors import UNDECODABLE
 from trackers.journal import forked_helper, helper_process
 from trackers.relay.agent import endpoint, succession
 from trackers.relay.agent.client import BUSY, DESCRIPTORS, LENGTH, READY
@@ -309,7 +310,7 @@ class Agent:
                 return
             self._to_load += trackers
             self._relays.fork(line, request, received, self._kept)
-        except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError):  # the client can start its own
+        except (OSError, *UNDECODABLE, KeyError, TypeError, msgspec.ValidationError):  # the client can start its own
             line.close()
         finally:
             for fd in received:
