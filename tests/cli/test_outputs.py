@@ -256,6 +256,23 @@ def test_what_another_account_put_in_its_place_is_not_written_to(
     assert not list(victim.iterdir())
 
 
+@pytest.mark.parametrize("place", ["shared", "shared/new"])
+@pytest.mark.parametrize("words", [("get", "one", "t", "-o"), ("ui", "one", "--export"), ("bench-export", "one", "-o")])
+def test_folder_that_another_account_put_there_is_not_filled(
+    words: tuple[str, ...], place: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the output is a folder, neither it nor one above it is another account's link to one of ours."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("needs root: a link of another account")
+    victim = here / "victim"
+    victim.mkdir()
+    Path("shared").symlink_to(victim)
+    os.chown("shared", 65534, 65534, follow_symlinks=False)
+    assert own(*words)([place]) == 2
+    assert "another account's" in one_line(capsys)
+    assert not list(victim.iterdir())
+
+
 @pytest.fixture
 def full() -> Iterator[Callable[[], None]]:
     """Files get no longer than a byte from the call on, as on a disk that fills."""

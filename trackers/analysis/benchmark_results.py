@@ -24,7 +24,7 @@ from trackers.metrics.roles import GIB
 from trackers.readers.boundary import reason
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import FLOAT_NAMES
-from trackers.support.atomic_write import check, write_text
+from trackers.support.atomic_write import check, real, write_text
 
 PATTERN = "benchmark_*.json"
 _VERSIONS = ("pytorch", "cuda", "rocm")
@@ -285,6 +285,7 @@ def save(
         write_text(path, result.text(content))
         return path
     try:
+        real(path)  # before a folder is made
         return result.write(content, path)
     except OSError as error:
         raise UsageError(f"{path} can't be written: {error.strerror or error}") from None

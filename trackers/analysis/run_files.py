@@ -24,7 +24,7 @@ from trackers.formats.pixels import array_as_png
 from trackers.readers.helpers import check_size
 from trackers.readers.logged_tables import is_part
 from trackers.records import ArtifactRecord, Media, MediaFile, Record, Text, name_floats
-from trackers.support import confined
+from trackers.support import atomic_write, confined
 
 COMPARED_BYTES = 1024 * 1024
 """Bytes compared at a time, to see whether a file is there already."""
@@ -210,8 +210,8 @@ def fetch(
             targets.append(target._replace(relative=_free(target.relative, used)))
             used.add(targets[-1].relative)
     try:
+        output = atomic_write.real(output)
         output.mkdir(parents=True, exist_ok=True)
-        output = output.resolve()
         existing = [not force and _is_there(target, root, output) for target in targets]
         fetched = []
         for target, is_there in zip(targets, existing, strict=True):

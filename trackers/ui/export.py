@@ -20,7 +20,7 @@ from trackers.object_storage.addresses import is_address
 from trackers.object_storage.store import Store
 from trackers.plotting import html_page
 from trackers.records import Media, MediaFile
-from trackers.support import confined
+from trackers.support import atomic_write, confined
 from trackers.support.progress import ProgressReport
 from trackers.ui import media
 
@@ -143,7 +143,7 @@ def _publish(folder: Path, place: str) -> None:
         for name in names:
             store.put(name, folder / name)
         return
-    Path(place).mkdir(parents=True, exist_ok=True)
+    atomic_write.real(Path(place)).mkdir(parents=True, exist_ok=True)
     for name in names:
         if (target := Path(place, name)).parent != Path(place):
             confined.make_folder(target.parent, root=Path(place))
