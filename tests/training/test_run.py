@@ -162,6 +162,26 @@ def test_steps_of_every_rank_are_those_of_the_main_one(run: Run) -> None:
         assert rank.count(step, commit) == run.step  # type: ignore[arg-type]
 
 
+def test_threads_of_a_rank_that_give_no_step_have_steps_of_their_own() -> None:
+    """Also where calls are counted on a rank that only adds to values."""
+    rank = RankRecorder(RunInfo(id="", name="", project="p"), LocalTransport())
+    rank.count(0, None)
+    steps: list[Any] = []
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [
+            threading.Thread(target=lambda: steps.extend(rank.count(None, None) for _ in range(5000))) for _ in "ab"
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(steps) == list(range(1, 10_001))
+
+
 @pytest.mark.processes
 def test_steps_are_those_of_the_real_wandb(run: Run, tmp_path: Path) -> None:
     """Any sequence of steps and commits gives each value the ``_step`` that W&B's client gives it."""
@@ -278,6 +298,15 @@ def test_final_names_are_results_never_points(run: Run) -> None:
     assert run.summary["loss"] == 2.0
     with pytest.raises(KeyError):
         del run.summary["nothing"]
+
+
+def test_result_that_is_the_text_of_a_number_that_json_lacks_is_it(run: Run) -> None:
+    """As in W&B's files, which have no other way to write it; other texts stay."""
+    run.summary.update({"a": "NaN", "b": "-Infinity", "c": "nan", "d": " NaN"})
+    run.finish()
+    results = trackers.load(run.path).summary
+    assert math.isnan(results.pop("a"))
+    assert results == {"b": -math.inf, "c": "nan", "d": " NaN"}
 
 
 def test_results_by_word_are_read_and_set(run: Run) -> None:

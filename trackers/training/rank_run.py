@@ -62,10 +62,11 @@ class RankRecorder:
     def count(self, step: int | None, commit: bool | None) -> int | None:
         """The step of a call; None where no call has given one: then the main rank alone knows where it begins."""
         whole = None if step is None else whole_step(step, self.problem)
-        self.step = min(self.following, MAX_STEP) if whole is None else whole
+        at = self.following if whole is None else whole
+        self.following = at + (commit is not False)  # taken at once: no call and no jump lies between
+        self.step = at = min(at, MAX_STEP)
         self.counts = self.counts or whole is not None
-        self.following = self.step if commit is False else self.step + 1
-        return self.step if self.counts else None
+        return at if self.counts else None
 
     def quick(self, values: Mapping[str, Any], step: int, keep: bool) -> bool:
         """Add a call that is like an earlier one. False: nothing was done."""
