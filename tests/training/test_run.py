@@ -166,20 +166,25 @@ def test_threads_of_a_rank_that_give_no_step_have_steps_of_their_own() -> None:
     """Also where calls are counted on a rank that only adds to values."""
     rank = RankRecorder(RunInfo(id="", name="", project="p"), LocalTransport())
     rank.count(0, None)
+    begun = threading.Barrier(4)
     steps: list[Any] = []
+
+    def work() -> None:
+        begun.wait()
+        for _ in range(20_000):
+            steps.append(rank.count(None, None))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [
-            threading.Thread(target=lambda: steps.extend(rank.count(None, None) for _ in range(5000))) for _ in "ab"
-        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     finally:
         sys.setswitchinterval(interval)
-    assert sorted(steps) == list(range(1, 10_001))
+    assert sorted(steps) == list(range(1, 80_001))
 
 
 @pytest.mark.processes
