@@ -59,6 +59,14 @@ def test_bar_of_something_else_tells_no_step() -> None:
     records, note = read("\n".join(lines) + "\n")
     assert list(rows(records)) == [1, 2, 3, 4, 5]
     assert note == "the log has no steps: its rows are numbered"
+
+
+def test_log_of_evaluations_alone_says_that_it_has_no_steps() -> None:
+    """Trainer's with `logging_strategy="no"`: nothing tells the steps, and they aren't said to be 0."""
+    line = "{{'eval_loss': {0}.5, 'eval_runtime': 2.0, 'eval_samples_per_second': 10.0, 'epoch': {0}.0}}\n"
+    records, note = read(line.format(2) + line.format(1))
+    assert [record.values["eval_loss"] for record in records if isinstance(record, Metrics)] == [2.5, 1.5]
+    assert note == "the log has no steps: its rows are numbered"
     lines = [bar(7, 5000), *(row(step / 90) for step in range(1, 6))]
     assert steps(lines) == [1, 2, 3, 4, 5]
 

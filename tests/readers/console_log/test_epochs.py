@@ -227,6 +227,37 @@ def test_epoch_of_keras_2_that_was_cut_off_has_its_last_batch() -> None:
     assert points(records)[-1] == (64, 1.6)  # 32 steps of 50 ms
 
 
+BARS = {
+    2: ("{0}/4 [....] - ETA: 0s - loss: {1}\n", "4/4 [====] - 2s 500ms/step - loss: {0}{1}\n"),
+    3: ("{0}/4 ━━━━ 0s 10ms/step - loss: {1}\n", "4/4 ━━━━ 2s 500ms/step - loss: {0}{1}\n"),
+}
+"""How Keras 2 and 3 draw a bar on its way, and at its end."""
+
+
+@pytest.mark.parametrize("between", ["\n", "\b\b\b\b\r"], ids=["lines", "overwritten"])
+@pytest.mark.parametrize("found", ["", " - val_loss: 0.{}500"], ids=["train", "validation"])
+@pytest.mark.parametrize("release", BARS)
+def test_epoch_of_keras_ends_with_the_last_bar_of_its_length(release: int, found: str, between: str) -> None:
+    """It is drawn once more when its last batch was, with what validation found, also on a line of its own; what
+    `evaluate` draws behind it isn't the epoch's, with its own bars or of another length."""
+    under_way, done = BARS[release]
+    text, due = "", {}
+    for epoch in (1, 2):
+        drawn = [under_way.format(batch, f"0.{epoch}{batch}00") for batch in (1, 2, 3, 4)]
+        drawn.append(done.format(f"0.{epoch}900", found.format(epoch)))
+        text += f"Epoch {epoch}/2\n" + "".join(drawn)[:-1].replace("\n", between) + "\n"
+        due |= {4 * epoch + batch - 4: float(f"0.{epoch}{9 if batch == 4 else batch}") for batch in (1, 2, 3, 4)}
+    bars = under_way.format(1, "0.7000") + under_way.format(4, "0.7500") + done.format("0.7700", "")
+    records, note = read(text + bars[:-1].replace("\n", between) + "\n")
+    assert ({step: row["train_loss"] for step, row in rows(records).items()}, note) == (due, "")
+    values = [record.values for record in records if isinstance(record, Metrics)]
+    assert [row["val_loss"] for row in values if "val_loss" in row] == ([0.15, 0.25] if found else [])
+    evaluated = [row["evaluate/loss"] for row in values if "evaluate/loss" in row]
+    assert evaluated == ([0.75, 0.77] if (release, between) == (3, "\n") else [0.77])
+    other = rows(read(text + done.replace("4/4", "9/9").format("0.7700", ""))[0])
+    assert other[8].get("evaluate/loss") == 0.77
+
+
 BEST = (
     "Optimizer stripped from runs/detect/train/weights/best.pt, 6.5MB\n\n"
     "Validating runs/detect/train/weights/best.pt...\nUltralytics 8.3.200 Python-3.11 torch-2.8 CUDA:0\n"

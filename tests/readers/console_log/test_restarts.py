@@ -150,6 +150,20 @@ def test_second_line_of_a_step_with_other_values_is_said() -> None:
     assert read(iters(0, 10) + iters(10, 20))[1] == ""
 
 
+@pytest.mark.parametrize("rank", ["", "[rank1]:"])
+def test_lines_of_earlier_steps_with_other_values_are_said(rank: str) -> None:
+    """Each of them, also where another came behind the first of its step, and not those that say the same."""
+    first, again = ("".join(
+        f"{{}}[titan] 2026-03-07 19:46:00,{number}0{step} - root - INFO - step: {step}  loss: {loss}.5  tps: 1,050\n"
+        for step in (1, 2, 3)) for number, loss in ((1, 9), (2, 8)))  # fmt: skip
+    zero = rank.replace("1", "0")
+    records, note = read(first.replace("{}", zero) + again.replace("{}", rank))
+    assert [record.values["train_loss"] for record in records if isinstance(record, Metrics)] == [9.5, 9.5, 9.5]
+    assert (note == "") if rank else note.startswith("3 lines say other values of a step than the line before them")
+    assert "at line 4, of step 1" in note or rank
+    assert read(first.replace("{}", zero) + first.replace("{}", rank).replace(",1", ",2"))[1] == ""
+
+
 def test_row_of_a_process_that_took_anothers_place_takes_the_rows_place() -> None:
     """Ray's new worker says a step again, and one process alone writes verl's rows: training began again."""
     line = "(TaskRunner pid={}) step:2 - actor/lr:1e-06 - critic/score/mean:{}\n"

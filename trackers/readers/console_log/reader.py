@@ -226,8 +226,7 @@ class LogStream:
             self.account.count(row, self.lines.number, text)
             return
         yield from self._leave_pending()
-        if began:
-            yield from began
+        yield from began
         if row.kind == TRAIN:
             self._limit = self._limit_of_attempt()
             yield from self._leave_ahead(began)
@@ -259,12 +258,11 @@ class LogStream:
         last = 0 if self._evidence or self._is_second(row) else self._steps.get(row.program, 0)
         epoch = row.values.get("epoch")
         step = self._survey.bars.step_of(epoch, bars, behind, last)
-        if step is None and row.kind == TRAIN and not row.form.ends:
-            if self._survey.bars.length:  # which tells other rows' steps
-                row.bad = True
-                self.account.count(row, self._held_line, row.line)
-                return
-            self.account.numbered = True
+        counted = row.kind == TRAIN and not row.form.ends
+        if step is None and counted and self._survey.bars.length:  # which tells other rows' steps
+            row.bad = True
+            self.account.count(row, self._held_line, row.line)
+            return
         length = self._survey.bars.length_of(bars, step)
         if length is not None:
             self._bar_length, row.elapsed = length, self._spent[length]
@@ -275,9 +273,7 @@ class LogStream:
             return
         self.account.late |= self._survey.bars.late
         row.bar = self._bar_length
-        row.step = (
-            step if step is not None else self._count(row.program, epoch) + (row.kind == TRAIN and not row.form.ends)
-        )
+        row.step = self._count(row.program, epoch) + counted if step is None else step
         if epoch is not None and len(self.paired[row.kind]) < ROWS_PAIRED:
             at_end = {of: of for of in bars} if row.form.ends else bars
             self.paired[row.kind].append(Paired(float(epoch), at_end, None if row.form.ends else behind))
@@ -295,23 +291,21 @@ class LogStream:
     def _count(self, program: Program, epoch: float | None) -> int:
         """How many rows that are only counted came before; where training went back, those of epochs before."""
         fell = epoch is not None and any(epoch < known for known, _ in self._counted[-1:])
-        if not self._evidence and not fell:
-            count = self._steps.get(program, 0)
-        else:
+        count = self._steps.get(program, 0)
+        if self._evidence or fell:
             count = 0 if epoch is None else max((n for known, n in self._counted if known < epoch), default=0)
+        self.account.numbered |= not self._survey.bars.length
         if epoch is not None and len(self._counted) < ROWS_PAIRED:
             self._counted.append((float(epoch), count + 1))
         return count
 
     def _recognise(self, row: LogRow) -> None:
         self.lines.recognise(row.program)
-        family = row.program.family
-        if family:
-            named = self.lines.named
-            if row.primus:
-                named[family] = primus.PROGRAM
-            elif family not in named and (row.program is not megatron.PROGRAM):
-                named[family] = row.program
+        family, named = row.program.family, self.lines.named
+        if family and row.primus:
+            named[family] = primus.PROGRAM
+        elif family and family not in named and row.program is not megatron.PROGRAM:
+            named[family] = row.program
 
     def _say_cut(self) -> None:
         self.cut = True
@@ -404,7 +398,7 @@ class LogStream:
                 return MORE if row.values else COPY
             if beside and not row.form.bar and not row.program.rounded:
                 self._complete(row)
-                self._note_other(row, seen.before)
+                self._note_other(row, seen)
                 return COPY
             if newest and row.form.bar and seen.before is not None:
                 return self._redrawn(row)
@@ -413,7 +407,7 @@ class LogStream:
         if newest and row.program.rounded:
             return MORE
         self._complete(row)
-        self._note_other(row, seen.before)
+        self._note_other(row, seen)
         return COPY
 
     def _may_repeat(self, row: LogRow, seen: _Seen, past: float | None) -> bool:
@@ -520,16 +514,21 @@ class LogStream:
             before.texts = {**row.texts, **before.texts}
         return True
 
-    def _note_other(self, row: LogRow, before: LogRow | None) -> None:
+    def _note_other(self, row: LogRow, seen: _Seen) -> None:
         """Take note of a line that isn't read because one of its step was, where it says other values than that."""
+        before = seen.before
         if before is None or before.step != row.step:
             before = self._pending  # another's, such as a process's that took its place
-        if before is not None and not before.cut and before.step == row.step and before.form is row.form:
-            self.lines.fill(row)
-            others = [name for name, value in row.values.items() if not _same(value, before.values.get(name, value))]
-            ranked = row.time is not None and row.source != before.source  # it says which rank it is, or who wrote it
-            if others and not row.cut:
-                (self.account.ranked if ranked else self.account.others).append((row.step or 0, self.lines.number))
+        if before is None or before.cut:
+            return
+        self.lines.fill(row)
+        if before.step == row.step and before.form is row.form:
+            others = any(not _same(value, before.values.get(name, value)) for name, value in row.values.items())
+        else:  # of that line, further back, no more is known than its tail
+            others = seen.tail not in (None, row.tail) and not (row.form.bar or row.quiet)
+        ranked = row.time is not None and row.source != before.source  # it says which rank it is, or who wrote it
+        if others and not row.cut:
+            (self.account.ranked if ranked else self.account.others).append((row.step or 0, self.lines.number))
 
     def _replace(self, row: LogRow) -> None:
         """What a progress bar says later of the same step takes the place of what it said."""
@@ -545,8 +544,7 @@ class LogStream:
         else:
             row.ahead, row.placed = self._evidence and self.attempt > 0, row.step is not None
             if row.step is None:
-                row.step = (self._pending.step or 0) if self._pending is not None else self._step
-                row.step = max(row.step, self.lines.reached)
+                row.step = max((self._pending.step or 0) if self._pending else self._step, self.lines.reached)
             begins = self._begins if row.ahead else 0
             key = (row.kind, row.step, row.source if row.kind == kinds.MEMORY else "", row.form, row.part, begins)
         known = self._copies.get(key)
@@ -563,9 +561,8 @@ class LogStream:
         pending = self._pending
         if row.form.bar:
             self._replace(row)
-        if pending is None or not (pending.cut or pending.quiet):
-            return
-        if pending.step == row.step and pending.kind == row.kind:
+        lacks = pending is not None and (pending.cut or pending.quiet)
+        if pending is not None and lacks and pending.step == row.step and pending.kind == row.kind:
             self.lines.fill(row)
             pending.values = {**row.values, **pending.values}
 

@@ -169,6 +169,7 @@ class LineReader:
         self._gap = 0  # steps between the last two rows of an epoch
         self._begins: dict[Form, bytes] = {}  # of rows that are told by all that they say
         self._open = False  # an epoch began, and isn't done, or columns of training
+        self._drawn = 0  # steps of the newest epoch, if its bar was seen on its way
         self._took: bytes | None = None  # by the bar behind an evaluation's columns
 
     def rows(self, line: bytes, whole: bool | None = None, last: bool = True) -> Sequence[LogRow]:
@@ -388,7 +389,8 @@ class LineReader:
         known = self.is_known(program)
         if not known and any(row.bad for row in rows):
             return None  # columns without a head
-        if form.outside is not None and rows[0].form is form.outside and _is_on_the_way(matches[0]):
+        if rows[0].form is form.outside and _is_on_the_way(rows[0], matches[0].groupdict(), self._last):
+            self._drawn = 0
             return ()
         if form.always and not all(self._has(row, form.always) for row in rows):
             return None
@@ -499,7 +501,7 @@ class LineReader:
         if form.kind == kinds.EPOCH:
             before, self.epoch, epochs = self.epoch, _int(groups.get("epoch")), _int(groups.get("epochs"))
             self.fits += before is not None and self.epoch is not None and self.epoch <= before
-            self._open = True
+            self._open, self._drawn = True, 0
             self.epochs = epochs if epochs is not None else self.epochs
         elif form.kind == kinds.HEADER:
             columns = _grouped(groups["columns"].decode("utf-8", "replace").split())
@@ -510,12 +512,9 @@ class LineReader:
         elif form.kind == kinds.BAR:
             batch, of = int(groups["batch"]), _int(groups["of"])
             if of is not None and (of in self.bars or len(self.bars) < BARS):
-                self.bars[of], self.spent[of] = batch, seconds(groups["elapsed"].decode()) or 0.0
-                return [
-                    LogRow(
-                        batch, kinds.BAR, program, form, line, begin, end, total=of, elapsed=self.spent[of], filled=True
-                    )
-                ]
+                spent = seconds(groups["elapsed"].decode()) or 0.0
+                self.bars[of], self.spent[of] = batch, spent
+                return [LogRow(batch, kinds.BAR, program, form, line, begin, end, total=of, elapsed=spent, filled=True)]
         elif form.kind == kinds.PROGRESS:
             self.reached = _int(groups.get("step")) or self.reached
         elif form.kind == kinds.SIGN:
@@ -560,8 +559,7 @@ class LineReader:
         row = LogRow(None, form.kind, program, form, line, begin, end, self._whole)
         head = line[max(0, begin - _PREFIX_BYTES) : begin]
         row.time = find_time(head, self._year, self._latest)
-        if head:
-            _note_writer(row, head)
+        _note_writer(row, head)
         row.head = {name: text for name, text in groups.items() if name not in PARTS and text is not None}
         if form.fields is None and form.first:
             self._begins[form] = _beginning(line, begin)
@@ -576,7 +574,7 @@ class LineReader:
         if elapsed := groups.get("elapsed") or groups.get("spent"):
             row.elapsed = seconds(elapsed.decode())
         row.total = _count(groups.get("total"))
-        if form.outside is not None and not self._open:
+        if form.outside is not None and not self._open and not self._is_epochs(row, form.outside, groups):
             row.kind, row.form = form.outside.kind, form.outside
         self._place(row, groups)
         if not self._whole and end == len(line.rstrip()):
@@ -605,12 +603,23 @@ class LineReader:
             before = self._steps_before(program, epoch, batch, of)
             row.step = before + batch
             row.total = before + of * (epochs - epoch + program.first_epoch) if epochs and of else row.total
-            if form.outside is not None and batch == of and self._last:
-                self._open = False
+            self._see_end(row, groups)
         elif epoch is not None and form.kind == TRAIN:
             row.step, row.total = epoch, epochs
         elif epoch is not None and epoch in self._epochs[program]:  # what is evaluated has its steps
             row.step = sum(self._epochs[program][epoch])
+
+    def _see_end(self, row: LogRow, groups: dict[str, Any]) -> None:
+        """Note whether the bar of an epoch, which others may follow, is on its way or done."""
+        if row.form.outside is not None and _is_on_the_way(row, groups):
+            self._drawn = int(groups["of"])
+        elif row.form.outside is not None and groups.get("of") and self._last:
+            self._drawn, self._open = self._drawn * self._open, False
+
+    def _is_epochs(self, row: LogRow, outside: Form, groups: dict[str, Any]) -> bool:
+        """Whether a bar is that of the epoch that is done, drawn once more on a line of its own."""
+        again = 0 < self._drawn == _int(groups.get("of")) and not _is_on_the_way(row, groups)
+        return self.epoch is not None and (again or not outside.pattern.match(row.line, row.begin))
 
     def _steps_before(self, program: Program, epoch: int, batch: int, of: int | None) -> int:
         """How many steps came before an epoch, as far as the log has them; epochs that it lacks had as many as this.
@@ -728,10 +737,10 @@ def _leave_last(row: LogRow) -> None:
         del row.head[last]
 
 
-def _is_on_the_way(match: re.Match[bytes]) -> bool:
-    """Whether a progress bar isn't at its end, which it knows."""
-    groups = match.groupdict()
-    return groups.get("of") is not None and groups["of"] != groups["batch"]
+def _is_on_the_way(row: LogRow, groups: dict[str, Any], last: bool = True) -> bool:
+    """Whether a progress bar isn't at its end: before the last batch or, with a time left or overwritten, behind it."""
+    of = groups.get("of")
+    return of is not None and (of != groups["batch"] or not last or b" ETA: " in row.line[row.begin : row.end])
 
 
 _PARTED = re.compile(rb"\d{1,18}/")

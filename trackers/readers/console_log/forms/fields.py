@@ -7,6 +7,7 @@ text; anything else is damage.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -93,11 +94,8 @@ def seconds(text: str) -> float | None:
     """A duration: ``850ms``, ``12.5s``, ``1m 30s``, ``2h5m``, ``0:01:30``, ``1 day, 0:00:01``; None if it is none."""
     clock = _CLOCK.fullmatch(text)
     if clock is not None:
-        days, first, second, third = clock.groups()
-        parts = [float(first), float(second)] + ([float(third)] if third else [])
-        total = 0.0
-        for part in parts:
-            total = total * 60 + part
+        days, *parts = clock.groups()
+        total = functools.reduce(lambda total, part: total * 60 + float(part), filter(None, parts), 0.0)
         return total + 86400.0 * int(days or 0)
     at, total = 0, 0.0
     while match := _SPELT.match(text, at):

@@ -21,7 +21,7 @@ _ENDED = FieldLayout(
 
 def _form(word: str, head: str, looks: str, fields: FieldLayout = DASHES) -> Form:
     last = _LAST if fields is DASHES else ""
-    alone = Form(word, head, EVAL, fields, named="evaluate/{}", first=False, last=last)
+    alone = Form(word, head + r"(?![^\n]{0,4000}\bval_)", EVAL, fields, named="evaluate/{}", first=False, last=last)
     return Form(word, head, fields=fields, first=False, bar=True, looks=looks, outside=alone, last=last)
 
 
@@ -33,10 +33,11 @@ PROGRAM = Program(
     (
         Form("Epoch ", r"Epoch (?P<epoch>INT)/(?P<epochs>INT)\s*$", EPOCH),
         _form("━", _AT + r"[━\s]{1,400}[\d:]{1,12}s? " + _EACH, r"\s*INT/INT ━"),
-        _form("/step", _AT + r"(?:\[[=>.]{1,80}\] )?(?:- )?[\d:]{1,12}s? (?:- )?" + _EACH, ""),
+        _form("] ", _AT + r"\[[=>.]{2,80}\] (?:- )?(?:ETA: )?[\d:]{1,12}s?(?: (?:- )?" + _EACH
+              + r"| - (?=[A-Za-z_]\w*: ))", ""),
+        _form("/step", _AT + r"(?:- )?[\d:]{1,12}s? (?:- )?" + _EACH, ""),
         _form("/step", _AT + r"- [\d:]{1,12}s? - (?=[^\n]{1,4000} - (?P<time>\d{1,12}(?:s|ms|us))/step\s*$)", "",
               _ENDED),
-        _form("[=", _AT + r"\[=[=>.]{1,80}\] - (?:ETA: )?[\d:]{1,12}s? - (?=[A-Za-z_]\w*: )", ""),
     ),
     names={"loss": "train_loss", "val_loss": "val_loss", "time": "perf/iter_time_sec", "learning_rate": "learning_rate",
            "lr": "learning_rate"},
@@ -46,4 +47,4 @@ PROGRAM = Program(
     releases=((r"━|/\d{1,18} - [\d:]{1,12}s - \d{1,12}[mu]?s/(?:step|epoch) - ", "3 (2023 to 2026)"),
               (r"\[=|- \d", "2"), (r"/step", "2 and 3")),
 )  # fmt: skip
-"""``evaluate`` prints such a line, too, without an epoch: its values are ``evaluate/…``, at the last step."""
+"""``evaluate`` prints such a line, too, without an epoch or ``val_``: ``evaluate/…``, at the last step."""
