@@ -97,6 +97,8 @@ def test_run_arrives_whole_over_http(info: RunInfo, server: servers.Server) -> N
 @pytest.mark.slow
 def test_registered_version_is_named_once_by_its_logged_model(info: RunInfo) -> None:
     """A server takes the version and its name at the model; a record that comes again changes nothing."""
+    if not hasattr(client(info), "create_logged_model"):
+        pytest.skip("needs MLflow's logged models: this release has none")
     info.path("model.bin").write_bytes(b"weights")
     info.options["MLFLOW_REGISTER_MODELS"] = True
     files = [ArtifactFile(path="model.bin", file="model.bin")]
