@@ -183,6 +183,21 @@ def test_tracker_survives_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     assert content(tmp_path / "full/run") == content(tmp_path / "plain/run")
 
 
+@pytest.mark.parametrize(("kind", "said"), [
+    ("link", "is a link, which isn't followed; remove it"), ("pipe", "isn't a regular file; remove it"),
+])  # fmt: skip
+def test_what_is_no_file_is_named_with_the_way_out(tmp_path: Path, kind: str, said: str) -> None:
+    """A link isn't written through, and a pipe not waited for."""
+    path = tmp_path / "rows.csv"
+    if kind == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        os.mkfifo(path)
+    with pytest.raises(Unavailable, match=said):
+        OwnedFile(path).open(0)
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_shorter_or_missing_file_is_damaged(tmp_path: Path) -> None:
     """A file that lacks committed bytes is never taken for whole."""
     with pytest.raises(FileShrunk):

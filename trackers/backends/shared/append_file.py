@@ -325,7 +325,8 @@ def unavailable(verb: str, path: Path, error: OSError) -> Unavailable:
     """What to raise for a file that can't be written: disks get space again, mounts come back."""
     if error.errno == errno.ELOOP and error.filename:
         return Unavailable(f"can't {verb} {path}: {error.filename} {error.strerror}, which isn't followed; remove it")
-    return Unavailable(f"can't {verb} {path}: {error.strerror or error}; it is tried again")
+    way_out = "remove it" if "regular file" in str(error) else "it is tried again"  # a pipe, see ``confined``
+    return Unavailable(f"can't {verb} {path}: {error.strerror or error}; {way_out}")
 
 
 def unseen(records: Sequence[_R], seq: int) -> Sequence[_R]:
