@@ -525,3 +525,18 @@ def test_two_ranks_that_do_not_say_so_are_noted(labels: tuple[str, str], stamped
     assert [values["train_loss"] for values in rows(records).values()] == [7.5, 7.5, 7.5]
     said = note.startswith("3 lines say other values of a step than the line before them")
     assert said or (stamped and labels != ("", "") and note == "")
+
+
+@pytest.mark.parametrize("other", [
+    "step: 3 loss: 77.0 lr: 1e-4", "step: 3  loss: 77.0  acc: 0.5  time: 3.0", "step: 3, loss: 77.0, lr: 1e-4",
+    "step: 3 loss: 77.0 acc: 0.5 memory: 3",
+])  # fmt: skip
+def test_line_of_a_script_beside_torchtitan_is_no_row(other: str) -> None:
+    """It has step and loss, and other fields than TorchTitan's: it is counted, and nothing of it read."""
+    row = "step: {0:2d}  loss: {0}.5000  grad_norm:  1.5000  memory: 66.24GiB(37.84%)  tps: 9,000  mfu: 13.22%\n"
+    records, note = read(row.format(1) + f"2026-03-07 19:46:01 - INFO - {other}\n" + row.format(10))
+    losses = {step: values["train_loss"] for step, values in rows(records).items()}
+    assert (losses, counted(note)) == ({1: 1.5, 10: 10.5}, 1)
+    for cut in ("", "  grad_norm:  1.5", "  memory: 66", "  grad_norm:  1.5000  memory: 66.24GiB(37.84%)  tps:"):
+        records, note = read(row.format(1) + row.format(10) + f"step: 11  loss: 3.2500{cut}\n")
+        assert (list(rows(records))[:2], counted(note)) == ([1, 10], 1)

@@ -6,8 +6,10 @@ from trackers.readers.console_log.forms.fields import SPACED
 from trackers.readers.console_log.forms.program import END, EVAL, RESUME, Form, Program
 
 _MEMORY = ("gpu/max_reserved_memory_gib", "gpu/max_reserved_memory_percent")
+_OWN = r"(?=loss:(?:[^\n]{0,1000}\b[tw]ps:|[^:\n]{0,99}(?:(?:grad_norm|memory):[^:\n]{0,99}){0,2}(?:[tw]ps:)?\s*$))"
+"""What follows has its speed, or is the beginning of a row that lost its end: not `step: 3 loss: 2 lr: 1`."""
 TRAINING = Form(
-    "step:", r"step:\s*(?P<step>\d[\d,]{0,23})\s+(?=loss:)", fields=SPACED, needs=("tps", "wps"), fixed=True,
+    "step:", r"step:\s*(?P<step>\d[\d,]{0,23})\s+" + _OWN, fields=SPACED, needs=("tps", "wps"), fixed=True,
     looks=r"step:\s*\d[\d,]{0,23}(?:\s|$)",
 )  # fmt: skip
 VALIDATION = Form(
@@ -25,17 +27,11 @@ PROGRAM = Program(
     "`step`",
     (VALIDATION, TRAINING, STARTS, LOADING, DONE),
     names={
-        "loss": "train_loss",
-        "loss validation": "val_loss",
-        "grad_norm": "grad_norm",
-        "tps": "perf/tokens_per_sec_per_gpu",
-        "wps": "perf/tokens_per_sec_per_gpu",
-        "tflops": "perf/tflops_per_gpu",
-        "mfu": "perf/mfu_percent",
-        "memory": _MEMORY,
-        "memory validation": _MEMORY,
+        "loss": "train_loss", "loss validation": "val_loss", "grad_norm": "grad_norm",
+        "tps": "perf/tokens_per_sec_per_gpu", "wps": "perf/tokens_per_sec_per_gpu", "tflops": "perf/tflops_per_gpu",
+        "mfu": "perf/mfu_percent", "memory": _MEMORY, "memory validation": _MEMORY,
     },
     silent={"train_loss": -1.0, "val_loss": -1.0},
     releases=((r"tflops:", "2025 and 2026"), (r"tps:", "2025"), (r"wps:", "2024")),
-)
+)  # fmt: skip
 """A loss of -1 is printed by stages of a pipeline other than the last, which has it."""
