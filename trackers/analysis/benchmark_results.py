@@ -191,7 +191,9 @@ def _throughput(benchmark: Result, stated: Mapping[str, Any]) -> None:
 
 
 def _memory(benchmark: Result, memory: Mapping[str, Any]) -> None:
-    factor = _gb_of(memory.get("unit"))
+    factor = (
+        1.0 if memory.get("unit") == "GB" else GIB
+    )  # what is called ``_gb`` in these files is torch's bytes / 1024³
     if benchmark.gpu_memory_gb is not None:
         benchmark.gpu_memory_gb *= factor
     benchmark.memory_kind = str(memory.get("kind") or "")
@@ -207,12 +209,6 @@ def _memory(benchmark: Result, memory: Mapping[str, Any]) -> None:
     benchmark.memory_avg_gb, benchmark.memory_peak_gb, benchmark.reserved_avg_gb, benchmark.reserved_peak_gb = (
         values.values()
     )
-
-
-def _gb_of(unit: Any) -> float:
-    """GB (1e9 bytes) of a result's unit: what calls itself ``_gb`` in these files is torch's bytes over 1024³, a GiB,
-    unless the file says GB."""
-    return 1.0 if unit == "GB" else GIB
 
 
 def _texts(values: Any) -> list[str]:

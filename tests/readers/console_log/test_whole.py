@@ -540,3 +540,26 @@ def test_line_of_a_script_beside_torchtitan_is_no_row(other: str) -> None:
     for cut in ("", "  grad_norm:  1.5", "  memory: 66", "  grad_norm:  1.5000  memory: 66.24GiB(37.84%)  tps:"):
         records, note = read(row.format(1) + row.format(10) + f"step: 11  loss: 3.2500{cut}\n")
         assert (list(rows(records))[:2], counted(note)) == ([1, 10], 1)
+
+
+@pytest.mark.parametrize(("name", "other"), [
+    ("automodel", "step 2 | epoch 0 | reward 3.0"), ("prime-rl", "Step 2 | 3.5s | acc 0.5"),
+    ("maxtext", "completed step: 2, checkpoint: 3, loss: 99"), ("nanochat", "step 2/100 (2.00%) | acc: 0.5"),
+    ("megatron", " iteration 2/ 5 | loss: 9.9 | acc: 3 |"),
+])  # fmt: skip
+def test_line_with_a_programs_head_and_none_of_its_fields_is_no_row(name: str, other: str) -> None:
+    """A script's own, in the log of a program that is known: behind a row it is counted, and nothing of it read."""
+    lines = (LOGS / f"{name}.log").read_text().splitlines(keepends=True)
+    plain, note = read("".join(lines))
+    records, said = read("".join([*lines, f"{other}\n"]))
+    assert (rows(records), counted(said)) == (rows(plain), counted(note) + 1)
+
+
+def test_row_cut_under_a_head_of_columns_is_no_rest_of_it() -> None:
+    """Heads that stand before each epoch are the longest lines, all of one length: the log isn't taken for wrapped."""
+    head = "      Epoch    GPU_mem   box_loss   cls_loss  Instances       Size\n"
+    row = "      {0}/900 0.09G  {0}.5  0.5000  6026  1: 100% ━━━━ 8/8\n"
+    whole = [head + row.format(epoch) for epoch in range(1, 6)]
+    whole[2] = f"{head}      3/900 0.01G  2.3693  0.4469  1\n"
+    records, note = read("".join(whole))
+    assert (list(rows(records)), counted(note)) == ([1, 2, 4, 5], 1)

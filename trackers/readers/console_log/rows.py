@@ -156,6 +156,7 @@ class LineReader:
         self._stamped = False  # lines have times of their own: a launcher's don't count
         self._piped: set[str] = set()  # kinds of which some line ended in "|": one that doesn't was cut
         self._tails: dict[Form, list[tuple[tuple[bytes, ...], bytes]]] = {}
+        self._telling: set[Form] = set()  # forms of which rows had fields that tell their program
         self._keys: dict[Program, dict[str, str]] = {}  # of programs that the log may not be of
         self._readers: dict[tuple[Form, str], FieldReader] = {(megatron.TRAINING, ""): self.fields}
         self._own = [(program, form, Patience(program.name)) for program in formats for form in program.forms
@@ -313,12 +314,9 @@ class LineReader:
         if values is not None:
             self._piped.add(TRAIN)
             return self._quick_row(line, head, end, values)
-        more = line.count(b"iteration ", end)
-        if _JOINED.search(line, end):
+        if _JOINED.search(line, end) or line.count(b"iteration ", end) != 1 or b"per iteration (" not in line:
             return None
-        if more == 0 or (more == 1 and b"per iteration (" in line):
-            return self._quick_row(line, head, end, None)
-        return None
+        return self._quick_row(line, head, end, None)
 
     def _quick_row(self, line: bytes, head: re.Match[bytes], end: int, values: dict[str, Number] | None) -> LogRow:
         date, minute, second, rank, world, step, total = head.groups()
@@ -396,13 +394,16 @@ class LineReader:
             return None
         if not known:
             return rows if self._are_told(program, form, rows, line) else None
+        if form.needs and self._is_of_another(rows[0]):
+            return [LogRow(None, BROKEN, program, form, line, 0, 0, filled=True)]
         lost = form.damaged is not None and any(form.damaged.match(line, at) for at in places if at < rows[0].begin)
         return [LogRow(None, BROKEN, program, form, line, 0, 0, filled=True), *rows] if lost else rows
 
     def _are_told(self, program: Program, form: Form, rows: Sequence[LogRow], line: bytes) -> bool:
         """Whether rows say enough that the log is a program's of which none were read before; else it is suspected."""
-        needs = () if (program.family or program.name) in self._signed else form.needs
-        told = all(self._has(row, needs) for row in rows) if needs else True
+        telling = bool(form.needs) and all(self._has(row, form.needs) for row in rows)
+        self._telling |= {form} if telling else set()
+        told = telling or not form.needs or (program.family or program.name) in self._signed
         if told and (form.kind != TRAIN or any(self._has_values(row) for row in rows)):
             return True
         self._suspect(program, line)
@@ -706,6 +707,14 @@ class LineReader:
             known.append((fields.keys, tail))
             del known[:-TAILS]
         return False
+
+    def _is_of_another(self, row: LogRow) -> bool:
+        """Whether a whole row has none of the fields that tell its program's, which those before it had."""
+        self.fill(row)
+        if _has_keys(row, row.form.needs):
+            self._telling.add(row.form)
+            return False
+        return row.form in self._telling and not (row.cut or row.bad)
 
     def forget_tails(self, row: LogRow | None = None) -> None:
         """Forget which fields rows have, but for one's: behind a new start, those of most programs come one by one."""

@@ -75,10 +75,8 @@ def page_of(lines: Iterable[bytes], said: Callable[[bytes, Page], Said], probe: 
     plain, whole = said(sample, NO_PAGE), said(sample, page)
     if len(whole.rows) < len(plain.rows) or whole.values < plain.values or whole.bad > plain.bad:
         return NO_PAGE
-    if whole.rows == plain.rows and whole.bad == plain.bad:
-        return NO_PAGE
-    if _is_in_a_name(plain.rows, whole.rows):
-        return NO_PAGE
+    if whole.rows == plain.rows or _is_in_a_name(plain.rows, whole.rows):
+        return NO_PAGE  # at most a line is hidden in another that it would be the rest of
     added = all(one.startswith(other[:-1]) for one, other in zip(whole.rows, plain.rows, strict=False))
     sure = joined > 1 or whole.bad < plain.bad or (whole.values > plain.values and (not added or not plain.rows))
     return page._replace(doubtful=not sure)
