@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import calendar
+import fcntl
 import gzip
 import io
 import itertools
 import math
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -443,10 +445,17 @@ def test_standard_input_is_read_several_times(pack: Callable[[bytes], bytes], mo
     assert rows([*begun, *first]) == expected
 
 
-def test_live_standard_input_is_read_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that still writes gets its first lines read before it ends."""
+@pytest.mark.parametrize("above", [0, 1100])
+def test_live_standard_input_is_read_as_it_comes(above: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that still writes gets its first lines read before it ends, also in a process with many files."""
     lines = (LOGS / "bridge.log").read_bytes().splitlines(keepends=True)
-    end, writer = os.pipe()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if above:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2 * above), max(limits[1], 2 * above)))
+    pipe = os.pipe()
+    end, writer = (fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, above) for number in pipe)
+    for number in pipe:
+        os.close(number)
     with open(end, encoding="utf-8") as stream, open(writer, "wb", buffering=0) as program:
         monkeypatch.setattr(sys, "stdin", stream)
         program.write(lines[0])

@@ -19,7 +19,6 @@ import hashlib
 import io
 import math
 import re
-import select
 import sys
 import tempfile
 import time
@@ -44,6 +43,7 @@ from trackers.readers.console_log.rows import BROKEN, LineReader, LogRow
 from trackers.readers.console_log.wrapping import HEAD_BYTES, LINE_BYTES, NO_PAGE, Page, Probe, Said, page_of, unwrapped
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Config, Environment, Finish, Metrics, Number, Record, Start, Summary, Text
+from trackers.support.descriptors import readable
 
 REMEMBERED = 4096
 """Number of latest lines that are remembered to detect copies."""
@@ -1065,7 +1065,7 @@ class _KeptInput:
     def _has_more(self) -> bool:
         """Whether the stream gives something soon, or has ended."""
         try:
-            return bool(select.select([self._stream], [], [], SOON_S)[0])
+            return readable(self._stream.fileno(), SOON_S)
         except (OSError, ValueError):  # no file of the system's
             return True
 
@@ -1096,7 +1096,7 @@ class LogReader(Reader):
     """Console logs as runs: a file (perhaps packed), a glob, or ``-`` for standard input, which is kept."""
 
     scheme = "log"
-    form = 15
+    form = 16
 
     def runs(self, where: str) -> list[SourceRun]:
         """One run for each file, the one changed last first. See :class:`trackers.readers.reader.Reader`."""
