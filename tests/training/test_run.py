@@ -16,6 +16,7 @@ import sys
 import threading
 import types
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -162,19 +163,15 @@ def test_steps_of_every_rank_are_those_of_the_main_one(run: Run) -> None:
         assert rank.count(step, commit) == run.step  # type: ignore[arg-type]
 
 
-def test_threads_of_a_rank_that_give_no_step_have_steps_of_their_own() -> None:
-    """Also where calls are counted on a rank that only adds to values."""
-    rank = RankRecorder(RunInfo(id="", name="", project="p"), LocalTransport())
-    rank.count(0, None)
+def in_four_threads(work: Callable[[int], None]) -> None:
+    """Have threads work at once, each with its number, that take turns as often as can be."""
     begun = threading.Barrier(4)
-    steps: list[Any] = []
 
-    def work() -> None:
+    def together(number: int) -> None:
         begun.wait()
-        for _ in range(20_000):
-            steps.append(rank.count(None, None))
+        work(number)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=together, args=(number,)) for number in range(4)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -184,6 +181,19 @@ def test_threads_of_a_rank_that_give_no_step_have_steps_of_their_own() -> None:
             thread.join()
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_threads_of_a_rank_that_give_no_step_have_steps_of_their_own() -> None:
+    """Also where calls are counted on a rank that only adds to values."""
+    rank = RankRecorder(RunInfo(id="", name="", project="p"), LocalTransport())
+    rank.count(0, None)
+    steps: list[Any] = []
+
+    def work(_: int) -> None:
+        for _ in range(20_000):
+            steps.append(rank.count(None, None))
+
+    in_four_threads(work)
     assert sorted(steps) == list(range(1, 80_001))
 
 
@@ -573,27 +583,15 @@ def test_mapping_that_changes_while_it_is_logged(run: Run) -> None:
     assert len(metrics(run)) >= 1900
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("steady", [True, False])
 def test_threads_that_give_no_step_have_steps_of_their_own(run: Run, steady: bool) -> None:
     """Each call has its own, and those of one thread grow: of numbers alone, and of what only the slow way records."""
-    begun = threading.Barrier(4)
 
     def work(number: int) -> None:
-        begun.wait()
         for count in range(200):
             run.log({f"loss/{number}": float(count) if steady or count % 2 else math.nan})
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    in_four_threads(work)
     run.log({"end": 1})
     found = metrics(run)
     assert sorted(record.step or 0 for record in found) == list(range(801))
@@ -602,6 +600,7 @@ def test_threads_that_give_no_step_have_steps_of_their_own(run: Run, steady: boo
         assert own == sorted(own)
 
 
+@pytest.mark.slow
 def test_threads_log_into_one_stream_without_mixing(run: Run) -> None:
     """Eight threads at once: every record is there, whole."""
 
