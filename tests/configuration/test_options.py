@@ -32,6 +32,8 @@ from trackers.configuration import flags_from_args, menu, resolve, trusted
 from trackers.configuration.declaration import Declaration
 from trackers.configuration.kconfig import Tree
 from trackers.errors import ConfigError
+from trackers.readers.console_log import own_format
+from trackers.support import plugins
 
 DECLARATIONS = Tree().declarations
 PARSER = parser_with_flags()
@@ -272,6 +274,14 @@ def test_misspelt_variable_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert [record.getMessage() for record in caplog.records] == [
         "environment variable TRACKER_PROJCT isn't an option and does nothing: did you mean TRACKER_PROJECT?"
     ]
+
+
+def test_variables_of_commands_are_not_taken_for_misspelt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Those that commands read, which are no options of a training, have an effect."""
+    names = (own_format.VARIABLE, plugins.VARIABLE, "TRACKER_DEFCONFIG", "TRACKER_KCONFIG")
+    with caplog.at_level(logging.WARNING, "trackers"):
+        resolve(environ=dict.fromkeys(names, ""), cwd=tmp_path)
+    assert caplog.records == []
 
 
 def test_import_is_cheap() -> None:
