@@ -17,6 +17,8 @@ import threading
 import types
 import weakref
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +324,19 @@ def test_result_that_is_the_text_of_a_number_that_json_lacks_is_it(run: Run) -> 
     results = trackers.load(run.path).summary
     assert math.isnan(results.pop("a"))
     assert results == {"b": -math.inf, "c": "nan", "d": " NaN"}
+
+
+def test_where_definitions_and_values_differ_from_wandbs(run: Run) -> None:
+    """As docs/wandb-scripts.md says: a literal dot and a mapping are covered, and truth values count."""
+    run.define_metric("layer.0", summary="max")
+    run.define_metric("c/*", summary="min")
+    run.define_metric("ok", summary="mean")
+    for value in (3, 1):
+        run.log({"layer.0": value, "c": {"q": 4 - value}, "ok": value == 3, "d": Decimal("1.5"), "f": Fraction(1, 4)})
+    assert {name: metrics(run)[-1].values[name] for name in ("d", "f")} == {"d": 1.5, "f": 0.25}
+    assert dict(run.summary["layer.0"]) == {"max": 3}
+    assert dict(run.summary["c/q"]) == {"min": 1}
+    assert dict(run.summary["ok"]) == {"mean": 0.5}
 
 
 def test_results_by_word_are_read_and_set(run: Run) -> None:
