@@ -17,6 +17,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -600,7 +601,8 @@ def test_mapping_that_changes_while_it_is_logged(run: Run) -> None:
 
 @pytest.mark.parametrize("steady", [True, False])
 def test_threads_that_give_no_step_have_steps_of_their_own(run: Run, steady: bool) -> None:
-    """Each call has its own, and those of one thread grow: of numbers alone, and of what only the slow way records."""
+    """Each call has its own, in which order they are written: numbers alone, and what only the slow way records."""
+    run.log({"begin": 1})
 
     def work(number: int) -> None:
         for count in range(200):
@@ -609,10 +611,26 @@ def test_threads_that_give_no_step_have_steps_of_their_own(run: Run, steady: boo
     in_four_threads(work)
     run.log({"end": 1})
     found = metrics(run)
-    assert sorted(record.step or 0 for record in found) == list(range(801))
+    assert [record.step for record in found] == list(range(802))
     for number in range(4):
-        own = [record.step or 0 for record in found if f"loss/{number}" in record.values]
-        assert own == sorted(own)
+        assert sum(f"loss/{number}" in record.values for record in found) == 200
+
+
+def test_only_threads_that_share_a_run_take_turns(run: Run) -> None:
+    """A thread that logs alone isn't slowed down, whichever it is; a call that has taken its step is waited for."""
+    recorder = run._recorder
+    with ThreadPoolExecutor(1) as pool:
+        for value in range(3):
+            pool.submit(run.log, {"loss": float(value)}).result()
+        assert recorder.thread > 0
+        recorder.following += 1  # as in the midst of a call of the pool's thread
+        threading.Timer(0.05, lambda: setattr(recorder, "step", 3)).start()
+        run.log({"loss": 3.0})
+        assert recorder.thread == -1
+        assert recorder.step == 4
+        pool.submit(run.log, {"loss": 4.0}, commit=False).result()
+        run.log({"accuracy": 0.5})
+    assert [record.step for record in metrics(run)] == [0, 1, 2, 4, 5, 5]
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ def _comparison(node: ast.Compare) -> _Evaluate:
         if isinstance(op, (ast.Is, ast.IsNot)):
             if not (isinstance(right, ast.Constant) and right.value is None):
                 raise UsageError(f"{ast.unparse(node)!r}: `is` is for None alone; compare with ==")
-            operators.append(_absent if isinstance(op, ast.Is) else _present)
+            operators.append(operator.is_ if isinstance(op, ast.Is) else operator.is_not)
         else:
             operators.append(_safely(_COMPARE[type(op)]))
 
@@ -123,14 +123,6 @@ def _comparison(node: ast.Compare) -> _Evaluate:
         return all(compare(values[at], values[at + 1]) for at, compare in enumerate(operators))
 
     return evaluate
-
-
-def _absent(value: Any, _: Any) -> bool:
-    return value is None
-
-
-def _present(value: Any, _: Any) -> bool:
-    return value is not None
 
 
 def _safely(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:

@@ -85,7 +85,11 @@ class TrackersPlugin:
         Raises:
             TypeError: neither of them.
         """
-        names = [*CREDENTIALS, *self.env, *(name for name in os.environ if _is_option(name))]
+        names = [
+            *CREDENTIALS,
+            *self.env,
+            *(name for name in os.environ if name == PREFIX or name.startswith(f"{PREFIX}_")),
+        ]
         forwarded = {name: os.environ[name] for name in dict.fromkeys(names) if name in os.environ}
         address = forwarded.get(MLFLOW_ADDRESS, "")
         if address and MLFLOW_ADDRESS not in self.env and not address.startswith(("http://", "https://")):
@@ -109,7 +113,3 @@ class TrackersPlugin:
             raise TypeError(
                 f"TrackersPlugin: {type(task).__name__} has neither args (run.Script) nor config (run.Partial)"
             )
-
-
-def _is_option(name: str) -> bool:
-    return name == PREFIX or name.startswith(f"{PREFIX}_")

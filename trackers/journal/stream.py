@@ -436,7 +436,7 @@ class StreamWriter:
             pass_on(error)
             self.error = error
         else:
-            self.error = self.error or _full()
+            self.error = self.error or OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # a part was written
         is_whole = lines[written : written + 1] == b"\n"
         if ended and is_whole:
             return written + 1
@@ -481,11 +481,6 @@ def why_refused(error: OSError | None, folder: Path) -> str:
     if number in (errno.ENOSPC, errno.EDQUOT):
         return f"{what}: free some space for {folder}"
     return f"{what}: see to {folder}"
-
-
-def _full() -> OSError:
-    """The error that a write of only a part of a line stands for."""
-    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def cut_torn_tail(fd: int) -> int:

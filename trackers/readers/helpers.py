@@ -90,15 +90,11 @@ def warn(reason: str) -> None:
     logging.getLogger("trackers.readers").warning("trackers: left out: %s", reason)
 
 
-def _source_of(item: object) -> str:
-    return str(getattr(item, "source", item))
-
-
 def those_of(
     many: Sequence[T],
     make: Callable[[T], U],
     say: Callable[[str], object] = warn,
-    name: Callable[[T], str] = _source_of,
+    name: Callable[[T], str] = lambda item: str(getattr(item, "source", item)),
 ) -> list[U]:
     """Apply ``make`` to each; of several, those that can't be read are left out, with a message.
 

@@ -59,6 +59,8 @@ READ_CALLS = 64
 SOON_S = 0.2
 """Time until the next part of the media and files that waited for the disk is written, in seconds."""
 DRAIN_S = 10.0
+TURN_S = 0.1
+"""Maximum wait for a call of another thread that was the only one so far, in seconds."""
 HELD_RECORDS = 1_000_000
 """Maximum number of records that wait for the disk to take their files; what they wait with is bounded in bytes."""
 INHERIT_S = 5.0
@@ -77,6 +79,7 @@ class Recorder:
         step: of the last record; -1 before the first. following: the step of a call that gives none.
         first_step: of this attempt.
         finished: the finish record is written. ended: nothing more is waited for.
+        thread: the only one that has logged without a step; 0 before the first, -1 where there are several.
         holds_steps: as in W&B, a call without a step has the step of the call before it that gave one.
         offset: add the monotonic clock to it for Unix time. monotonic: that clock.
         poll_at: when to look after things next.
@@ -102,6 +105,7 @@ class Recorder:
         self.fold: SummaryFold | None = None
         self.step = first_step - 1
         self.first_step = self.following = first_step
+        self.thread = 0
         self.holds_steps = False
         self.finished = self.ended = False
         self.pid = os.getpid()
@@ -127,6 +131,7 @@ class Recorder:
         self._backlog: Backlog | None = None
         self._held = self._new_held()
         self._lock = threading.RLock()
+        self._turn = threading.RLock()
         self._problems: set[str] = set()
         self._process = self.pid
         self._identity = _print(run.identity)
@@ -180,6 +185,18 @@ class Recorder:
         beside, self._beside = self._beside, {}
         if beside or not (self._log_reductions(values, step, now, keep) or self._log_on_axes(values, step, now, keep)):
             self._log_split(self._split(values, beside), values, step, now, keep)
+
+    def log_in_turn(self, values: Mapping[str, Any], commit: bool | None) -> None:
+        """Record a call without a step, of the first thread or one of several: steps are written as they are taken."""
+        with self._turn:
+            if self.thread > 0 and self.thread != threading.get_ident():
+                self.thread, until = -1, monotonic() + TURN_S
+                while self.step < self.following - 1 and monotonic() < until:  # the other's call has taken its step
+                    time.sleep(0)
+            self.thread = self.thread or threading.get_ident()
+            step = self.following
+            self.following = step + (commit is not False)
+            self.log(values, step, None)
 
     def _log_reductions(self, values: Mapping[str, Any], step: int, now: float, keep: bool | None) -> bool:
         """Record values across ranks alone, as the transport can at once. False: nothing is recorded."""
@@ -739,7 +756,7 @@ class Recorder:
             self.fast = False
             if not (self.finished or self._over[0]):
                 self.relay.register_fork()
-            self._lock = threading.RLock()
+            self._lock, self._turn = threading.RLock(), threading.RLock()
             self._queue = Queue(self.writer.accept, self._push, self.writer.has)
             self._backlog, self._held = None, self._new_held()
             self.writer.after_fork()

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import shlex
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -92,6 +93,7 @@ INF = math.inf
 # Bound once: each lookup that log() saves is a twentieth of what it costs.
 _encode_lines = records.encode_lines
 _write = os.write
+_get_thread = threading.get_ident
 
 
 _LEVELS = {
@@ -312,7 +314,10 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         if data is None:
             logged = {} if values is None and (step, commit) != (None, None) else values
         keep: bool | None = None
-        if step is None:  # taken without a call or a jump, between which another thread could take the same
+        if step is None:
+            if recorder.thread != _get_thread():
+                recorder.guard("log", recorder.log_in_turn, logged, commit)
+                return
             step = recorder.following
             recorder.following = step + (commit is not False)
         else:

@@ -106,7 +106,9 @@ class StorageTracker(StoragePrecheck):
             self._send(status)
             return
         deadline = time.monotonic() + OTHERS_S
-        while (self._others_unfinished(status) or self._code_is_awaited()) and time.monotonic() < deadline:
+        while time.monotonic() < deadline and (
+            self._others_unfinished(status) or (self._has_relay() and others.code_is_awaited(self._run_directory))
+        ):
             time.sleep(0.05)
         self._state[others.KEY] = others.standing(self._run_directory)
         self._sender.finish()
@@ -154,10 +156,6 @@ class StorageTracker(StoragePrecheck):
                 if not ended:
                     return True
         return False
-
-    def _code_is_awaited(self) -> bool:
-        """Whether the relay still has to store the code that ran."""
-        return self._has_relay() and others.code_is_awaited(self._run_directory)
 
     def _has_relay(self) -> bool:
         """Whether a relay serves the run: it starts all deliveries, where ``trackers sync`` starts those asked for."""

@@ -333,15 +333,16 @@ class HistoryRows:
         elif is_sample(record) and len(self._waiting) < MOST_WAITING:
             self._waiting.append((record, values))
             self._held.append((record.seq, self._begin.last if self.waiting else self.last))
-        elif not is_sample(record) and record.step is not None and self._has_row(record.step):
+        elif (
+            not is_sample(record)
+            and record.step is not None
+            # of the current step, or of the one whose row came before a pause or an attempt's start
+            and record.step == (self._ended if self._step is None else self._step)
+        ):
             self._step = record.step
             self._add_again(record, values)
         else:
             self._begin_row(record, values)
-
-    def _has_row(self, step: int) -> bool:
-        """Whether the current step is this one, or the row before a pause or an attempt's start is of it."""
-        return step == self._step or (self._step is None and step == self._ended)
 
     def _add_again(self, record: Metrics | Text | Media, values: dict[str, Any]) -> None:
         """Add values of names that the current step has had already."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -195,16 +197,10 @@ class Increments:
         return parts
 
 
-def _object3d(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
+def _shape(kind: str, info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     import wandb
 
-    return wandb.Object3D(str(media_files.path(info, item)), caption=item.caption)
-
-
-def _molecule(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
-    import wandb
-
-    return wandb.Molecule(str(media_files.path(info, item)), caption=item.caption)
+    return getattr(wandb, kind)(str(media_files.path(info, item)), caption=item.caption)
 
 
 def _graph(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
@@ -260,14 +256,14 @@ def _scratch(scratch: Path, item: MediaFile, suffix: str, content: bytes) -> Pat
     return file
 
 
-_MAKERS = {
+_MAKERS: dict[str, Callable[[RunInfo, MediaFile, Path], Any]] = {
     "image": _image,
     "audio": _audio,
     "video": _video,
     "html": _html,
     "histogram": _histogram,
     "table": _table,
-    "object3d": _object3d,
-    "molecule": _molecule,
+    "object3d": functools.partial(_shape, "Object3D"),
+    "molecule": functools.partial(_shape, "Molecule"),
     "graph": _graph,
 }

@@ -187,7 +187,7 @@ class NetworkTransport:
         self._buffer.clear()
 
     def _connect_to(self, address: str, main_node: meeting.Meeting) -> None:
-        self._main_name = f"the main node at {_bracketed(address)}:{main_node.port}"
+        self._main_name = f"the main node at {f'[{address}]' if ':' in address else address}:{main_node.port}"
         own_nonce = os.urandom(NONCE)
         try:
             self._socket = socket.create_connection((address, main_node.port), CONNECT_S)
@@ -276,10 +276,6 @@ class NetworkTransport:
         if not received:
             raise ConnectionResetError("the connection was closed")
         self._buffer += received
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
 
 
 def _reason(error: BaseException) -> str:

@@ -66,10 +66,6 @@ def _matches(text: str) -> list[re.Match[str]]:
     return [*found, later] if later is not None else found
 
 
-def _unit_of(match: re.Match[str]) -> str:
-    return COUNT if match[0].startswith("(" + COUNT) else match[2] or ""
-
-
 def parse(value: bytes) -> Iterator[Number]:
     """The numbers of one value, in the log's order.
 
@@ -285,7 +281,8 @@ class FieldReader:
             numbers, units = _converted(text, unit) or [], [""]
         else:
             matches = _matches(text)
-            numbers, units = [whole_number(match[1]) for match in matches], [_unit_of(match) for match in matches]
+            numbers = [whole_number(match[1]) for match in matches]
+            units = [COUNT if match[0].startswith("(" + COUNT) else match[2] or "" for match in matches]
         if not numbers:
             return self._without_number(named, text, texts)
         names = self._names.get(key) or self._named(key, named, units, into)
