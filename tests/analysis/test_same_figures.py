@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.analysis.support import T0
 from tests.helpers import Driver, run_info, stream
 from trackers import records
-from trackers.analysis import sessions
+from trackers.analysis import benchmark_results, sessions
 from trackers.analysis.compare import compare_runs
 from trackers.analysis.comparison import Comparison
 from trackers.analysis.curves import open_runs
@@ -543,3 +543,19 @@ def test_generated_logs_have_one_speed_in_every_tool(text: str, tmp_path_factory
             else:
                 _differ(differing, f"{tool} {figure}", value, expected)
     assert not differing, (differing, text)
+
+
+@pytest.mark.parametrize(("average", "stated", "each"), [(4.38, 7480.7, 935.1), (4.3801, 7480.7, None)])
+def test_speed_of_a_result_is_as_stated(average: float, stated: float, each: float | None, tmp_path: Path) -> None:
+    """A foreign result rounds its figures: nothing that is recalculated from one of them stands beside another."""
+    parts = {} if each is None else {"tokens_per_second_per_gpu": each}
+    content = {
+        "training_config": {"global_batch_size": 16, "sequence_length": 2048, "num_gpus": 8},
+        "performance_metrics": {"avg_step_time_seconds": average, "tokens_per_second": stated, **parts},
+    }
+    path = tmp_path / "benchmark_a.json"
+    path.write_text(json.dumps(content))
+    found = benchmark_results.read(path)
+    assert (found.tokens_per_s, found.tokens_per_s_per_gpu) == (stated, each or stated / 8)
+    assert compare_runs([str(path)]).runs[0]["tokens_per_s"] == stated
+    assert (found.remarks, compare_runs([str(path)]).warnings) == ([], [])

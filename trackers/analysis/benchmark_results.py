@@ -1,7 +1,7 @@
 """Benchmark results (``benchmark_*.json``), as other programs and this package write them, whatever they lack.
 
-What a result doesn't state is derived from what it does; where both are there and disagree, the derived one counts,
-since it is made the same way for all results, and ``remarks`` says so.
+What a result states is shown as it says it, and the rest is derived from that; where a figure disagrees with the one
+that follows from the others, the derived one counts, and ``remarks`` says so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from trackers.analysis.statistics import deviation, mean
 from trackers.benchmark import result
-from trackers.benchmark.speed import MEASURED, WALL_CLOCK
+from trackers.benchmark.speed import MEASURED, WALL_CLOCK, settled
 from trackers.benchmark.steps import CLOCK, StepCollector
 from trackers.errors import NotFound, UsageError
 from trackers.formats import text_file
@@ -180,12 +180,9 @@ def _throughput(benchmark: Result, stated: Mapping[str, Any]) -> None:
                 f"{benchmark.tokens_per_s:,.0f}: that is used (a sequence length of "
                 f"{stated_speed / benchmark.samples_per_s:,.0f} would explain the other)"
             )
-    else:
-        benchmark.tokens_per_s = stated_speed
-    if benchmark.tokens_per_s is not None and gpus:
-        benchmark.tokens_per_s_per_gpu = benchmark.tokens_per_s / gpus
-    else:
-        benchmark.tokens_per_s_per_gpu = each
+    benchmark.tokens_per_s = settled(stated_speed, benchmark.tokens_per_s)
+    of_one = benchmark.tokens_per_s / gpus if benchmark.tokens_per_s is not None and gpus else None
+    benchmark.tokens_per_s_per_gpu = settled(each, of_one)
     if benchmark.tokens_per_s_per_gpu is not None and benchmark.cores:
         benchmark.tokens_per_s_per_core = benchmark.tokens_per_s_per_gpu / benchmark.cores
 

@@ -783,12 +783,19 @@ def _tokens(
             speed.tokens_per_s, speed.tokens_basis = each * speed.steps_per_s, speed.basis
         if not counted and stated is not None and speed.batch and speed.length:
             _contradicted(speed, stated)
+            if speed.basis == STATED:
+                speed.tokens_per_s = settled(stated, speed.tokens_per_s)
     if speed.tokens_per_s is None:
         speed.tokens_per_s, speed.tokens_basis = logged_rate(meter, kinds, gpus, config, beside=False), LOGGED
     if speed.tokens_per_s is None:
         speed.tokens_per_s, speed.tokens_basis = stated, STATED
     if speed.tokens_per_s is None:
         speed.tokens_basis = ""
+
+
+def settled(stated: float | None, derived: float | None) -> float | None:
+    """A result's figure as it states it, unless it states none or another than follows from the rest of it."""
+    return derived if stated is None or (derived and abs(stated - derived) > TOLERANCE * stated) else stated
 
 
 def _contradicted(speed: Speed, stated: float) -> None:
