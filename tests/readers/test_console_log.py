@@ -356,8 +356,8 @@ def test_line_is_read_as_it_was_written(fields: list[tuple[str, float, float]], 
     """Whatever numbers a line has, in whatever order, they are read: also by the form learnt from another line."""
     text = "|".join(f" {key}: {one!r}/{other!r} " if pairs else f" {key}: {one!r} " for key, one, other in fields)
     learnt = FieldReader(log_names.metric_names)
-    learnt.piped("|".join(f" {key}: 1.5/2.5 " if pairs else f" {key}: 1.5 " for key, _, _ in fields).encode())
-    for found in (FieldReader(log_names.metric_names).piped(text.encode()), learnt.piped(text.encode())):
+    learnt.read("|".join(f" {key}: 1.5/2.5 " if pairs else f" {key}: 1.5 " for key, _, _ in fields).encode())
+    for found in (FieldReader(log_names.metric_names).read(text.encode()).values, learnt.read(text.encode()).values):
         for key, one, other in fields:
             names = log_names.metric_names(key)
             assert found[names[0]] == one or math.isnan(one)

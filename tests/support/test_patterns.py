@@ -61,7 +61,7 @@ LONG = [b"1" * 50_000 + b"x", b"1," * 25_000 + b"x", b"(avg" + b"1" * 50_000, b"
 def test_long_values_are_read_at_once(text: bytes) -> None:
     """Values and lines of 50 kB: with a pattern that looks at each part twice they would take minutes."""
     list(parse(text))
-    FieldReader(megatron.metric_names).piped(b"lm loss: " + text + b" | " + text + b" |")
+    FieldReader(megatron.metric_names).read(b"lm loss: " + text + b" | " + text + b" |")
     heads = (b"iteration 1/ 2 | ", b" validation loss at iteration 1 | ", b"step: 1  loss: ", b"completed step: 1, ")
     for head in heads:
         for line in (head + text + b"\n", text + head + b"\n", head + b"lm loss value: " + text + b" | \n"):
@@ -86,7 +86,7 @@ def test_numbers_are_what_they_were(text: bytes, numbers: list[float]) -> None:
 def test_fields_without_a_colon_are_read() -> None:
     """``name number`` is a field; a name with other signs, or a number of twenty digits, is none."""
     fields = FieldReader(megatron.metric_names)
-    found = fields.piped(b" skipped  3 | a b\t12 | 5 6 | x-y 3 | n " + b"1" * 20 + b" | word |")
+    found = fields.read(b" skipped  3 | a b\t12 | 5 6 | x-y 3 | n " + b"1" * 20 + b" | word |").values
     assert found == {"skipped": 3, "a b": 12}
 
 

@@ -135,7 +135,8 @@ def from_document(content: Mapping[str, Any], path: Path) -> Result:
     source = content.get("source")
     if isinstance(source, dict) and isinstance(source.get("step_times"), str):
         benchmark.clock = WALL_CLOCK if source["step_times"] == CLOCK else MEASURED
-    benchmark.remarks += _texts(content.get("contradictions"))
+    if isinstance(noted := content.get("contradictions"), list):
+        benchmark.remarks += map(str, noted)
     _steps(benchmark, stated)
     _throughput(benchmark, stated)
     _memory(benchmark, memory)
@@ -206,10 +207,6 @@ def _memory(benchmark: Result, memory: Mapping[str, Any]) -> None:
     benchmark.memory_avg_gb, benchmark.memory_peak_gb, benchmark.reserved_avg_gb, benchmark.reserved_peak_gb = (
         values.values()
     )
-
-
-def _texts(values: Any) -> list[str]:
-    return [str(value) for value in values] if isinstance(values, list) else []
 
 
 def _series(values: Any) -> list[float | None]:

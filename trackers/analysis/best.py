@@ -22,6 +22,7 @@ from trackers import records
 from trackers.analysis.comparison import differing_settings
 from trackers.analysis.run_stats import RunStats
 from trackers.errors import NotFound, UsageError
+from trackers.readers.helpers import is_number
 from trackers.records import plain_name
 
 LONGEST = 4000
@@ -143,7 +144,7 @@ def _arithmetic(node: ast.BinOp) -> _Evaluate:
 
     def evaluate(run: RunStats) -> Any:
         first, second = left(run), right(run)
-        if not _is_number(first) or not _is_number(second):
+        if not is_number(first) or not is_number(second):
             return None
         try:
             return work(float(first), float(second))
@@ -197,10 +198,6 @@ def _lookup(head: str, name: str) -> _Evaluate:
     if head in ("final", "summary"):
         return lambda run: run.summary.get(name)
     return lambda run: run.value(name, head)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float))
 
 
 MODES = ("min", "max")

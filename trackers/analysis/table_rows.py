@@ -158,7 +158,7 @@ def _compared(column: Any, sign: str, text: str, word: str) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    number = _number(text)
+    number = number_of(text)
     if number is None or kind(column.type) not in ("integer", "number"):
         if sign not in ("=", "!="):
             if number is None:
@@ -187,7 +187,8 @@ def _as_mask(mask: Any) -> Any:
     return np.asarray(pc.fill_null(mask, False))
 
 
-def _number(text: str) -> float | None:
+def number_of(text: str) -> float | None:
+    """What a text says as a number; None if it is none."""
     try:
         return float(text)
     except ValueError:

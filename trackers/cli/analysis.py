@@ -26,11 +26,13 @@ from trackers.cli.common import (
     Statuses,
     Watch,
     inputs,
+    load,
     open_runs,
     print_table,
     printable,
     refuse,
     resolve_conditions,
+    split_words,
     terminal_table,
     watch,
 )
@@ -106,7 +108,7 @@ def compare(
     from trackers.errors import UsageError
 
     form = _known_form(form, as_json)
-    chosen = _split_words(figures) or list(FIGURES)
+    chosen = split_words(figures) or list(FIGURES)
     for word in chosen:
         if word not in FIGURES:
             raise UsageError(f"unknown figure {word!r}: known are {', '.join(FIGURES)}")
@@ -119,7 +121,7 @@ def compare(
     if watching and form != "table":
         raise UsageError(f"--watch shows a table, not {form}")
     options = _CompareOptions(
-        sources, directory, _split_words(keys), _split_words(config) or None, chosen if figures else [], by, baseline,
+        sources, directory, split_words(keys), split_words(config) or None, chosen if figures else [], by, baseline,
         status, sort, count, columns,
     )  # fmt: skip
     if watching:
@@ -172,7 +174,7 @@ def _keys(options: _CompareOptions, runs: Sequence[RunStats]) -> list[str] | Non
     if options.keys or not options.columns:
         return options.keys or None
     known = chosen_keys(runs, ["*"])
-    patterns = [choosing.without_figure(word) for word in choosing.split_words(options.columns)]
+    patterns = [choosing.without_figure(word) for word in split_words(options.columns)]
     return [name for name in known if any(fnmatch.fnmatchcase(name, word) or name == word for word in patterns)] or None
 
 
@@ -293,10 +295,6 @@ def _watched(options: _CompareOptions) -> str:
     runs, _ = _gathered(options)
     comparison = compare(runs, _keys(options, runs), baseline=options.baseline or None)
     return terminal_table(_compared(options, runs, comparison)[0], parts=len(comparison.runs) <= FEW_RUNS)[0]
-
-
-def _split_words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 MARKDOWN, HTML = (".md", ".markdown"), (".html", ".htm")
@@ -432,7 +430,7 @@ def diff(
 
     runs = []
     for source in (first, second):
-        data = _load(source, directory)
+        data = load(source, directory)
         if data.run.directory:
             await_record(RunDirectory(data.run.directory))
         runs.append(portrait(data))
@@ -528,7 +526,7 @@ def argv(run: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJ
     """
     from trackers.analysis.diff import command, portrait, remarks
 
-    provenance = portrait(_load(run, directory))
+    provenance = portrait(load(run, directory))
     line = command(provenance)
     if as_json:
         keys = ("name", "source", "program", "argv", "cwd", "python", "ranks")
@@ -538,13 +536,6 @@ def argv(run: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJ
     print(line)
     for text in remarks(provenance):
         print(f"trackers: {printable(text)}", file=sys.stderr)
-
-
-def _load(source: str, directory: Path | None) -> Any:
-    from trackers.readers.run_data import RunData
-
-    reader, runs = open_runs(source, directory, one=True)
-    return RunData(reader, runs[0])
 
 
 def sql(

@@ -22,6 +22,7 @@ from trackers.cli.roots import runs_root
 if TYPE_CHECKING:
     from trackers.analysis.tables import TextTable
     from trackers.readers.reader import Reader, SourceRun
+    from trackers.readers.run_data import RunData
 
 RunsDir = Annotated[
     Path | None,
@@ -229,6 +230,19 @@ def is_other_source(name: str, root: Path) -> bool:
         else:
             return False
         raise
+
+
+def split_words(text: str) -> list[str]:
+    """Words between commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def load(source: str, directory: Path | None) -> RunData:
+    """One run's data; see :func:`open_runs`."""
+    from trackers.readers.run_data import RunData
+
+    reader, runs = open_runs(source, directory, one=True)
+    return RunData(reader, runs[0])
 
 
 def open_runs(source: str, directory: Path | None, *, one: bool = False) -> tuple[Reader, list[SourceRun]]:

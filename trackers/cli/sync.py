@@ -16,6 +16,7 @@ from msgspec import to_builtins
 from trackers.cli import completion
 from trackers.cli.common import RUNS_HELP, SOURCE_HELP, WHERE, AsJson, RunsDir, printable, resolve_conditions
 from trackers.cli.roots import DELIVERED, refuse_copies, runs_root
+from trackers.support import terminal
 from trackers.support.progress import is_terminal, progress
 
 if TYPE_CHECKING:
@@ -340,7 +341,7 @@ def copy(
         )
         for report in finished:
             reports.append(report)
-            print(json.dumps(report.to_dict()) if as_json else _printable_lines(str(report)), flush=True)
+            print(json.dumps(report.to_dict()) if as_json else terminal.lines(str(report)), flush=True)
     if not as_json and len(reports) > 1:
         values = sum(report.expected.values for report in reports)
         agree = sum(report.agrees for report in reports)
@@ -371,10 +372,5 @@ def _follow_copies(source: str, destination: str, directory: Path | None, timeou
         agrees[report.source] = report.agrees
         brief = f"{report.name}: {report.expected.values:,} values, {report.expected.status or 'running'}: agrees"
         text = brief if report.agrees else str(report)
-        print(json.dumps(report.to_dict()) if as_json else _printable_lines(text), flush=True)
+        print(json.dumps(report.to_dict()) if as_json else terminal.lines(text), flush=True)
     raise typer.Exit(0 if all(agrees.values()) else 1)
-
-
-def _printable_lines(text: str) -> str:
-    """A report's text without the characters that a terminal interprets, but for line ends."""
-    return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)

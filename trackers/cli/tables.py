@@ -19,10 +19,12 @@ from trackers.cli.common import (
     RunsDir,
     SourceArgument,
     inputs,
+    load,
     open_runs,
     print_table,
     printable,
     refuse,
+    split_words,
 )
 
 if TYPE_CHECKING:
@@ -96,11 +98,11 @@ def ls(
     """
     if not name:
         refuse(context, "is for one table: name it", "step", "where", "sort", "columns", "count", "form", "output")
-        _list(_data(run, directory), as_json)
+        _list(load(run, directory), as_json)
         return
     form = _form(form, output, as_json)
     _check(output, [run], directory, force)
-    table = _table(_data(run, directory), name, step)
+    table = _table(load(run, directory), name, step)
     page = _page(table, where, sort, _row_limit(count, form, output))
     _write(_choose_columns(page.table, columns), form, output)
     _say_more(page.table.num_rows, page.total, output)
@@ -136,10 +138,10 @@ def diff(
 
     form = _form(form, output, as_json)
     _check(output, [first, second], directory, force)
-    datas = [_data(source, directory) for source in (first, second)]
+    datas = [load(source, directory) for source in (first, second)]
     tables = [_last_table(data, name, step) for data in datas]
     left, right = (table.frame().table for table in tables)
-    difference = work.diff(left, right, _split_words(on), tolerance)
+    difference = work.diff(left, right, split_words(on), tolerance)
     frame = difference.frame(*(work.STATES if every else ()), every=every).table
     page = _page(frame, where, sort, _row_limit(count, form, output))
     if form == "json":
@@ -203,20 +205,13 @@ def join(
         raise UsageError(f"these are {len(datas)} runs: name {JOINED} at most")
     frames = [_last_table(data, name, step).frame().table for data in datas]
     labels = [data.run.name or data.run.id for data in datas]
-    page = _page(work.join(frames, labels, _split_words(on)).table, where, sort, _row_limit(count, form, output))
+    page = _page(work.join(frames, labels, split_words(on)).table, where, sort, _row_limit(count, form, output))
     _write(_choose_columns(page.table, columns), form, output)
     _say_more(page.table.num_rows, page.total, output)
 
 
 JOINED = 50
 """Maximum number of runs side by side."""
-
-
-def _data(source: str, directory: Path | None) -> RunData:
-    from trackers.readers.run_data import RunData
-
-    reader, runs = open_runs(source, directory, one=True)
-    return RunData(reader, runs[0])
 
 
 def _last_table(data: RunData, name: str, step: int | None) -> LoggedTable:
@@ -289,14 +284,10 @@ def _choose_columns(table: Any, columns: str) -> Any:
     if not columns:
         return table
     indices: dict[int, None] = {}
-    for word in _split_words(columns):
+    for word in split_words(columns):
         matching = [k for k, name in enumerate(table.column_names) if name == word or fnmatch.fnmatchcase(name, word)]
         indices.update(dict.fromkeys(matching or [column_index(table, word)]))
     return table.select(list(indices))
-
-
-def _split_words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _form(form: str, output: Path | None, as_json: bool) -> str:

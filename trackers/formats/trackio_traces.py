@@ -47,7 +47,7 @@ def _shown(span: Span) -> dict[str, Any]:
     known = {name: value for name, value in name_floats(msgspec.to_builtins(span)).items() if name not in ("id", "seq")}
     values = {
         "id": span.span, "parent_id": span.parent or None, "name": span.name, "kind": KINDS.get(span.type, "span"),
-        "start_time": _iso(span.start), "end_time": _iso(span.time),
+        "start_time": iso(span.start), "end_time": iso(span.time),
         "duration_ms": span.seconds * 1000, "status": span.status, "error": span.error or None,
         "input": name_floats(span.inputs), "output": name_floats(span.outputs),
         "model": gen_ai.model(span.attributes) or None,
@@ -76,5 +76,6 @@ def _as_messages(value: Any, role: str) -> list[dict[str, Any]]:
     return [{"role": role, "content": text}]
 
 
-def _iso(time: float) -> str:
+def iso(time: float) -> str:
+    """Unix seconds as the text that trackio stores: UTC, to the microsecond."""
     return datetime.fromtimestamp(time, timezone.utc).isoformat()

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from trackers.errors import UNDECODABLE
+from trackers.support.plugins import canonical
 from trackers.support.redaction import mask_text
 
 _PACKAGE_FIELD = re.compile(r"^(name|version):[ \t]*(.*?)[ \t]*$", re.I | re.M)
@@ -42,11 +43,6 @@ class Origin(msgspec.Struct, omit_defaults=True, frozen=True):
 def installed() -> dict[str, str]:
     """Installed distributions and their versions, sorted by name."""
     return {name: version for name, (version, _) in _packages_on(tuple(sys.path)).items()}
-
-
-def canonical(name: str) -> str:
-    """A package's name as installers compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def origins() -> dict[str, Origin]:

@@ -81,7 +81,7 @@ def boundary(what: str) -> Iterator[None]:
 
 def bounded(reader: type[R]) -> type[R]:
     """Put the boundary around a reader's methods; class decorator. Applied twice it does nothing."""
-    for name, wrap in (("runs", _runs), ("read", _read), ("columns", _columns), ("version", _version)):
+    for name, wrap in (("runs", _runs), ("read", _read), ("columns", _of_run), ("version", _of_run)):
         method = getattr(reader, name, None)
         if method is not None and not hasattr(method, _BOUNDED):
             wrapped = wrap(method)
@@ -104,22 +104,13 @@ def _runs(method: Callable[..., list[SourceRun]]) -> Callable[..., list[SourceRu
     return runs
 
 
-def _version(method: Callable[..., str]) -> Callable[..., str]:
+def _of_run(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
-    def version(self: Any, run: SourceRun) -> str:
-        with boundary(run.source):
-            return method(self, run)
-
-    return version
-
-
-def _columns(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def columns(self: Any, run: SourceRun, **how: Any) -> Any:
+    def of_run(self: Any, run: SourceRun, **how: Any) -> Any:
         with boundary(run.source):
             return method(self, run, **how)
 
-    return columns
+    return of_run
 
 
 def _read(method: Callable[..., Iterator[Record]]) -> Callable[..., Iterator[Record]]:

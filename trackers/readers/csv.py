@@ -142,13 +142,13 @@ class CsvReader(Reader):
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
-        path = _path(run)
+        path = helpers.path(run)
         beside = [path.with_name(name) for name in ("summary.csv", *SETTINGS)]
         return helpers.version([path, *(other for other in beside if other.is_file())])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""
-        path = _path(run)
+        path = helpers.path(run)
         written = _written(path)
         with _as_table(path):
             table = judged(path)
@@ -544,10 +544,6 @@ def _value(cell: str) -> Any:
         return cell
     beyond = math.isinf(number) and any(character.isdigit() for character in cell)
     return cell if beyond else number  # "1e400" isn't infinite, and is kept as it is written
-
-
-def _path(run: SourceRun) -> Path:
-    return Path(run.source.partition(":")[2])
 
 
 def _written(path: Path) -> float:

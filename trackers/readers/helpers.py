@@ -160,6 +160,11 @@ def identity(path: Path) -> str:
     return hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
+def path(run: SourceRun) -> Path:
+    """The file or directory that a run's source names."""
+    return Path(run.source.partition(":")[2])
+
+
 def is_number(value: Any) -> bool:
     """Whether a value is a number or a truth value."""
     return isinstance(value, (int, float))

@@ -45,11 +45,11 @@ class SessionReader(Reader):
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
-        return helpers.version([_path(run)])
+        return helpers.version([helpers.path(run)])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""
-        content = read_summary(_path(run))
+        content = read_summary(helpers.path(run))
         session = content["session"]
         settings = {name: session[name] for name in _SETTINGS if session.get(name) is not None}
         if session.get("log_format"):
@@ -155,10 +155,6 @@ def _communication(content: Mapping[str, Any], began: float) -> Iterator[Record]
 def _numbers(entry: Mapping[str, Any]) -> dict[str, Number]:
     read = {name: unnamed_float(value) for name, value in entry.items()}
     return {name: value for name, value in read.items() if helpers.is_number(value)}
-
-
-def _path(run: SourceRun) -> Path:
-    return Path(run.source.partition(":")[2])
 
 
 def _source_run(path: Path) -> SourceRun:

@@ -95,19 +95,19 @@ def entries(group: str) -> list[PluginEntry]:
 def all_entries() -> list[PluginEntry]:
     """The entry points of all groups of ours that :data:`VARIABLE` allows."""
     only = _allowed()
-    return [entry for entry in _found() if only is None or _normal(entry.distribution) in only]
+    return [entry for entry in _found() if only is None or canonical(entry.distribution) in only]
 
 
 def same(one: str, other: str) -> bool:
     """Whether two names are of one distribution, as installers compare them."""
-    return _normal(one) == _normal(other)
+    return canonical(one) == canonical(other)
 
 
 def brought() -> list[Plugin]:
     """The distributions that bring something, by name."""
     only, found = _allowed(), dict[str, Plugin]()
     for entry in _found():
-        name = _normal(entry.distribution)
+        name = canonical(entry.distribution)
         if name not in found:
             found[name] = Plugin(entry.distribution, entry.version, [], only is None or name in only)
         found[name].brings.append(f"{entry.group.removeprefix(_GROUPS)} {entry.name}")
@@ -116,16 +116,16 @@ def brought() -> list[Plugin]:
 
 def missing(names: Iterable[str]) -> list[str]:
     """The distributions that :data:`VARIABLE` names, but "none", and that aren't among these."""
-    return sorted((_allowed() or frozenset()) - {"none", *map(_normal, names)})
+    return sorted((_allowed() or frozenset()) - {"none", *map(canonical, names)})
 
 
 def _allowed() -> frozenset[str] | None:
     """The names of distributions in :data:`VARIABLE`; None: all of them."""
     words = os.environ.get(VARIABLE, "").replace(",", " ").split()
-    return frozenset(map(_normal, words)) if words else None
+    return frozenset(map(canonical, words)) if words else None
 
 
-def _normal(name: str) -> str:
+def canonical(name: str) -> str:
     """A distribution's name as installers compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -158,7 +158,7 @@ def _look(path: tuple[str, ...]) -> tuple[PluginEntry, ...]:
             homes = (os.path.join(place, name) for name in names if name.endswith(_METADATA) or name == "EGG-INFO")
             distributions = [_read(home) for home in homes]
         for entries in distributions:
-            if entries and (name := _normal(entries[0].distribution)) not in seen and name != _OWN:
+            if entries and (name := canonical(entries[0].distribution)) not in seen and name != _OWN:
                 seen.add(name)
                 found += entries
     return tuple(found)

@@ -13,6 +13,7 @@ import msgspec
 from trackers import records
 from trackers.analysis import run_table
 from trackers.analysis.statistics import deviation, mean
+from trackers.analysis.table_rows import number_of
 from trackers.errors import UsageError
 
 LONGEST = 300
@@ -233,7 +234,7 @@ def _check(match: re.Match[str]) -> Callable[[Row], bool]:
     if sign == ":":
         word = value.lower()
         return lambda row: (word in str(_or_empty(row.find_value(name))).lower()) != no
-    number = _number(value)
+    number = number_of(value)
     if sign in ("=", "!="):
         unlike = no != (sign == "!=")
         return lambda row: _equal(row.find_value(name), value, number) != unlike
@@ -248,13 +249,6 @@ def _searched_text(row: Row) -> str:
 
 def _or_empty(value: Any) -> Any:
     return "" if value is None else value
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _equal(value: Any, text: str, number: float | None) -> bool:

@@ -16,8 +16,9 @@ from urllib.parse import unquote, urlsplit
 
 from trackers.errors import examples
 from trackers.provenance.manifest import Manifest
-from trackers.provenance.packages import Origin, canonical
+from trackers.provenance.packages import Origin
 from trackers.provenance.paths import is_below
+from trackers.support.plugins import canonical
 from trackers.support.redaction import MASK
 from trackers.support.terminal import one_line
 

@@ -173,3 +173,30 @@ def test_clock_goes_on_behind_a_checkpoint(loaded: int, each: int) -> None:
     behind = [(k, 8.0 + each * (k - loaded)) for k in range(loaded + 1, 9)]
     assert [point for point in found if (point[0] or 0) > loaded] == behind
     assert found[:loaded] == [(k, 2.0 * k) for k in range(1, loaded + 1)]
+
+
+EVALUATED = "{{'eval_loss': {0}, 'eval_runtime': 1.5, 'eval_samples_per_second': 10.0, 'epoch': {0}}}\n"
+OWN_BAR = " 50%|#    | 5/10 [00:01<00:01,  5.00it/s]\r100%|#####| 10/10 [00:02<00:00,  5.00it/s]\n"
+"""Of an evaluation: it says nothing of training's steps."""
+
+
+@pytest.mark.parametrize("before", ["", OWN_BAR, "  0%|     | 0/30 [00:00<?, ?it/s]\n"], ids=["none", "own", "first"])
+def test_evaluations_without_rows_of_training_are_numbered_by_their_epochs(before: str) -> None:
+    """Several sets of one epoch share a number; where training's bar is drawn, it says the step."""
+    text = "".join(before + EVALUATED.format(epoch) for epoch in (1.0, 2.0, 2.5))
+    records, note = read(text + EVALUATED.format(2.5).replace("eval_loss", "eval_de_loss"))
+    found = {step: values["eval_loss"] for step, values in rows(records).items()}
+    assert (found, note) == ({1: 1.0, 2: 2.0, 3: 2.5}, "the log has no steps: its rows are numbered")
+    assert rows(records)[3]["eval_de_loss"] == 2.5
+    lines = [bar(0, 30)] + [
+        bar(10 * epoch, 30) + "\n" + OWN_BAR + EVALUATED.format(float(epoch)) for epoch in (1, 2, 3)
+    ]
+    assert steps(lines) == [10, 20, 30]
+
+
+def test_evaluations_of_several_epochs_between_counted_rows_have_numbers_of_their_own() -> None:
+    """Rows behind them are numbered on; the first, of epoch 0, is before all others."""
+    text = EVALUATED.format(0) + row(0.5) + "\n" + EVALUATED.format(1.0) + EVALUATED.format(1.5)
+    records, _ = read(text + row(2.0) + "\n" + EVALUATED.format(2.0))
+    found = [(record.step, record.values["epoch"]) for record in records if isinstance(record, Metrics)]
+    assert found == [(0, 0), (1, 0.5), (1, 1.0), (2, 1.5), (3, 2.0), (3, 2.0)]

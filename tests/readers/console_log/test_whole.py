@@ -563,3 +563,49 @@ def test_row_cut_under_a_head_of_columns_is_no_rest_of_it() -> None:
     whole[2] = f"{head}      3/900 0.01G  2.3693  0.4469  1\n"
     records, note = read("".join(whole))
     assert (list(rows(records)), counted(note)) == ([1, 2, 4, 5], 1)
+
+
+TRAINER = "{{'loss': {0}.5, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': {0}.0}}"
+
+
+@pytest.mark.parametrize("other", [
+    "{'prompt': 'Say it', 'epoch': 1}", "{'epoch': 1, 'prompt': 'Say it', 'score': 0.5}", "{'score': 0.5, 'epoch': 2}",
+    "{'text': '¿Qué?', 'epoch': 1.0}", "{'eval_prompt': 'Say it', 'epoch': 1.0}", '{"prompt": "Say it", "epoch": 1}',
+])  # fmt: skip
+def test_dictionary_of_a_script_is_no_row_of_trainers(other: str) -> None:
+    """Its epoch is an integer, or it has words; what Trainer's `log` is given, whatever it is, is a row."""
+    mine = "{'accuracy': 0.5, 'entropy': 'nan', 'epoch': 2.0}"
+    lines = [TRAINER.format(1), other, mine, TRAINER.format(3)]
+    found = rows(read("\n".join(lines) + "\n")[0])
+    assert {step: values["epoch"] for step, values in found.items()} == {1: 1.0, 2: 2.0, 3: 3.0}
+    assert found[2].keys() == {"accuracy", "entropy", "epoch"}
+    note = read("\n".join([*lines, "{'loss': 0.5, 'epoch': 4}"]) + "\n")[1]
+    assert counted(note) == 1 + ("{'eval_" in other)  # which look like rows
+
+
+@pytest.mark.parametrize("between", ["", " ", "[rank1]:", "[rank1]: ", "(Worker pid=12, ip=10.0.0.1) "])
+@pytest.mark.parametrize("count", [2, 3])
+def test_dictionaries_on_one_line_are_rows_each(between: str, count: int) -> None:
+    """Of several processes, or printed without a line end; one that is damaged is counted, and takes no other's."""
+    text = between.join(TRAINER.format(step) for step in range(1, count + 1))
+    records, note = read(text + "\n" + TRAINER.format(8) + "\n")
+    found = [values["loss"] for values in rows(records).values()]
+    assert (found, note) == (
+        [*(step + 0.5 for step in range(1, count + 1)), 8.5],
+        "the log has no steps: its rows are numbered",
+    )
+    records, note = read(text.replace("'epoch': 1.0}", "'epoch'}") + "\n" + TRAINER.format(8) + "\n")
+    assert (found[1:], counted(note)) == ([values["loss"] for values in rows(records).values()], 1)
+    assert list(rows(read(text.replace("'", '"').replace("}", ', "global_step/max_steps": "7/9"}') + "\n")[0])) == [7]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n" + OLMO.format(4)], ids=["open", "last", "middle"])
+@pytest.mark.parametrize("cut", ["    train/CE lo", "    train/CE loss", "    o", "    train/CE loss="])
+def test_last_line_of_olmos_row_that_is_cut_is_counted(cut: str, end: str) -> None:
+    """Before its sign, too; what isn't the beginning of a known key, and has a line end, is another's."""
+    head = OLMO.format(1).replace("\n ", "\n    optim/step skipped=0\n ", 1)
+    row = OLMO.format(3).rpartition("\n    ")[0] + "\n    optim/step skipped=0\n"
+    records, note = read(head + OLMO.format(2) + row + cut + end)
+    assert counted(note) == 1
+    assert "train_loss" not in rows(records)[3]
+    assert counted(read(head + row + "    saving it\n" + OLMO.format(4))[1]) == 0

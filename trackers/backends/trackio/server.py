@@ -17,11 +17,11 @@ from trackers.backends.trackio.store import (
     TrackioRow,
     TrackioRunKey,
     alert_entry,
-    iso,
     log_entry,
     references,
 )
 from trackers.errors import Fatal, Refused, Rejected, Unavailable
+from trackers.formats.trackio_traces import iso
 
 ASK_S = 10.0
 """Between questions to the server, how many rows of the run it has."""

@@ -15,13 +15,14 @@ import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from trackers.backends.shared.directory import has_file_locks
 from trackers.errors import DeliveryError, Fatal, Refused, Rejected, Unavailable
 from trackers.formats import foreign_sqlite
+from trackers.formats.trackio_traces import iso
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.tracker import ValueComparison
@@ -628,11 +629,6 @@ def _locked(error: Exception) -> DeliveryError:
             "set TRACKIO_STORAGE_MODE=jsonl, or TRACKIO_DIR to another place"
         )
     return Unavailable(str(error))
-
-
-def iso(time: float) -> str:
-    """Unix seconds as the text that trackio stores: UTC, to the microsecond."""
-    return datetime.fromtimestamp(time, timezone.utc).isoformat()
 
 
 def epoch(text: str) -> float:

@@ -50,12 +50,12 @@ from trackers.backends.trackio.store import (
     TrackioRunKey,
     TrackioStore,
     epoch,
-    iso,
     joined,
     translated,
 )
 from trackers.errors import Rejected, Unavailable
 from trackers.formats import trackio_traces, vendor_system_names
+from trackers.formats.trackio_traces import iso
 from trackers.formats.vendor_system_names import is_machine
 from trackers.metrics.unasked import is_unasked
 from trackers.records import (

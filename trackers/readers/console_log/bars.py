@@ -112,7 +112,7 @@ def _candidate(
     agree, low, high = _common(ranges)
     agreed = agree >= MOST * len(ranges)
     steps = {step for _, step in said}
-    if not agree or steps == {length} or not (agreed or 2 * len(steps) >= len({epoch for epoch, _ in said})):
+    if not agree or steps == {length} or not (agreed or 2 * len(steps) >= max(3, len({epoch for epoch, _ in said}))):
         return None  # it is done, or stands still
     again = 2 * sum(row.behind == (length, row.before.get(length)) for row in rows if row.behind) > len(ranges)
     suits = again or not rows[0].before.get(length)

@@ -152,6 +152,11 @@ _BAR_END = re.compile(
 )
 """Where something is written behind a progress bar that doesn't end its line, and that a terminal's width may cut."""
 
+_DRAWN_ANEW = re.compile(rb"\x08{8,}\r?")
+"""A program goes back over what it wrote, which a carriage return may follow."""
+_DICTIONARIES = re.compile(rb"(?<=\})(?=\s*(?:\[[^\]\s]{1,200}\]:? ?|\([^()\n]{0,80}pid=[^()\n]{1,80}\) )?\{['\"])")
+"""Where a dictionary stands behind another, of which a process wrote no line end yet."""
+
 
 def pieces(line: bytes) -> Sequence[tuple[bytes, bool]]:
     """What a line shows one after the other: carriage returns go back to its beginning, and a progress bar that stands
@@ -161,6 +166,8 @@ def pieces(line: bytes) -> Sequence[tuple[bytes, bool]]:
         texts, and whether each has its end.
     """
     whole = line.endswith(b"\n")
+    line = _DRAWN_ANEW.sub(b"\r", line) if b"\b" in line else line
+    line = _DICTIONARIES.sub(b"\r", line) if b"}" in line else line
     if b"\r" not in line and b"%|" not in line:
         return ((line, whole),)
     parts = []

@@ -143,6 +143,7 @@ class LogStream:
         self._evidence = False  # since the last row of training a line said that training begins
         self._fits = 0
         self._counted: list[tuple[float, int]] = []
+        self._evaluated = 0, 0.0  # number and epoch of the newest evaluation of those
         self._begins = 0  # how often such lines came behind rows of training
         self._resumed: int | None = None  # the step that the last of them says
         self._ahead: list[LogRow] = []  # evaluations behind such a line: they are of the attempt that begins
@@ -273,7 +274,7 @@ class LogStream:
             return
         self.account.late |= self._survey.bars.late
         row.bar = self._bar_length
-        row.step = self._count(row.program, epoch) + counted if step is None else step
+        row.step = self._count(row, epoch, counted) if step is None else step
         if epoch is not None and len(self.paired[row.kind]) < ROWS_PAIRED:
             at_end = {of: of for of in bars} if row.form.ends else bars
             self.paired[row.kind].append(Paired(float(epoch), at_end, None if row.form.ends else behind))
@@ -288,16 +289,20 @@ class LogStream:
             self._nodes.put(row.tail, row.source)
         return bool(row.source) and known not in (None, row.source)
 
-    def _count(self, program: Program, epoch: float | None) -> int:
-        """How many rows that are only counted came before; where training went back, those of epochs before."""
+    def _count(self, row: LogRow, epoch: float | None, counted: bool) -> int:
+        """The number of a row that is only counted; where training went back, behind those of epochs before. An
+        evaluation has that of the row before it, unless one of another epoch has it."""
         fell = epoch is not None and any(epoch < known for known, _ in self._counted[-1:])
-        count = self._steps.get(program, 0)
+        count = self._steps.get(row.program, 0)
         if self._evidence or fell:
             count = 0 if epoch is None else max((n for known, n in self._counted if known < epoch), default=0)
         self.account.numbered |= not self._survey.bars.length
+        if row.kind == EVAL and epoch is not None:
+            counted = self._evaluated[0] == count and self._evaluated[1] < epoch
+            self._evaluated = (count + counted, float(epoch))
         if epoch is not None and len(self._counted) < ROWS_PAIRED:
             self._counted.append((float(epoch), count + 1))
-        return count
+        return count + counted
 
     def _recognise(self, row: LogRow) -> None:
         self.lines.recognise(row.program)
@@ -546,15 +551,18 @@ class LogStream:
             if row.step is None:
                 row.step = max((self._pending.step or 0) if self._pending else self._step, self.lines.reached)
             begins = self._begins if row.ahead else 0
-            key = (row.kind, row.step, row.source if row.kind == kinds.MEMORY else "", row.form, row.part, begins)
+            key = (row.kind, row.step, row.part, row.form, begins, self.lines.tests)
         known = self._copies.get(key)
         if known is not None:
-            if row.form.bar:
+            before = self._pending
+            row.again |= row.program.counted and before is not None and before.line[before.end :] == row.line[row.end :]
+            if row.form.bar or row.again:
                 self._replace(row)
-            if row.form.bar or known[0] == row.tail or known[1] != row.source:
+            if row.form.bar or row.again or known[0] == row.tail or known[1] != row.source:
                 return None
+        began = self._begin_attempt(row, -1) if self.attempt == 0 and row.kind != NEXT else ()
         self._copies.put(key, (row.tail, row.source))
-        return self._begin_attempt(row, -1) if self.attempt == 0 and row.kind != NEXT else ()
+        return began
 
     def _complete(self, row: LogRow) -> None:
         """A copy of a line that was cut may have what was lost, and another rank what one doesn't know."""
@@ -1096,7 +1104,7 @@ class LogReader(Reader):
     """Console logs as runs: a file (perhaps packed), a glob, or ``-`` for standard input, which is kept."""
 
     scheme = "log"
-    form = 16
+    form = 17
 
     def runs(self, where: str) -> list[SourceRun]:
         """One run for each file, the one changed last first. See :class:`trackers.readers.reader.Reader`."""

@@ -45,6 +45,8 @@ _JOINED = re.compile(
 _NUMBER = re.compile(rb"[-+]?(?:nan|inf|[\d.]{1,30}(?:e[-+]?\d{1,3})?)")
 _INDENTED = re.compile(rb"\s{2,200}[A-Za-z_](?:[^=\n]{0,200}=|[^\n]{0,400}\s[-+]?[\d.]{1,30}\s*$)")
 """A field on a line of its own, whatever it says."""
+_BEGUN = re.compile(rb"\s{2,200}[A-Za-z_]")
+"""Such a line, of which the sign may be lost, too."""
 _MOST = 16
 """Rows of one line: more than two are damage."""
 BARS = 64
@@ -67,12 +69,12 @@ class LogRow(msgspec.Struct, gc=False):
     step: None where the line names none. total: how many there will be. kind: a form's, or BROKEN.
     begin, end: where in the line the head begins and ends. part: what the head's ``set`` or ``rank`` says.
     time: Unix seconds of the line's stamp. elapsed: seconds since training began, by a progress bar; bar: the length of
-    that, where it stands beside the row. source: the rank
-    that wrote it, else what a launcher's prefix says of who did, "" if unsaid; world: of so many; label: that prefix.
-    primus: the line has Primus' head. whole: it has its end. cut: it lacks its end. bad: a field of it isn't
-    understood. quiet: of a value it says that there is none yet, or not here. keys: of its fields. values: by our
-    name, none until :meth:`LineReader.fill`, where it isn't filled already; texts likewise. ahead: a line before it
-    says that training begins, and none of training came since. placed: its line, or a progress bar, says its step.
+    that, where it stands beside the row. source: the rank that wrote it, else what a launcher's prefix says of who did,
+    "" if unsaid; world: of so many; label: that prefix. primus: the line has Primus' head. whole: it has its end. cut:
+    it lacks its end. bad: a field of it isn't understood. quiet: of a value it says that there is none yet, or not
+    here. keys: of its fields. values: by our name, none until :meth:`LineReader.fill`, where it isn't filled already;
+    texts likewise. ahead: a line before it says that training begins, and none of training came since. placed: its
+    line, or a progress bar, says its step. again: a bar drawn once more.
     """
 
     step: int | None
@@ -102,6 +104,7 @@ class LogRow(msgspec.Struct, gc=False):
     placed: bool = True
     quiet: bool = False
     bar: int | None = None
+    again: bool = False
 
     @property
     def tail(self) -> int:
@@ -171,6 +174,11 @@ class LineReader:
         self._begins: dict[Form, bytes] = {}  # of rows that are told by all that they say
         self._open = False  # an epoch began, and isn't done, or columns of training
         self._drawn = 0  # steps of the newest epoch, if its bar was seen on its way
+        self.tests = 0  # evaluations that were done, and followed by another
+        self._tested: tuple[bytes | None, bool] = (
+            None,
+            False,
+        )  # length of an evaluation's bar that was under way; it is done
         self._took: bytes | None = None  # by the bar behind an evaluation's columns
 
     def rows(self, line: bytes, whole: bool | None = None, last: bool = True) -> Sequence[LogRow]:
@@ -255,10 +263,11 @@ class LineReader:
             match = following.match(self.text)
             if late:
                 return None if match is not None and b"=" in text else {}
-            if match is None or not self._whole:
-                return None if _INDENTED.match(self.text) else {}
             values: dict[str, Number] = {}
             reader = self._reader(row.program, row.form, row.part)
+            if match is None or not self._whole:
+                cut = _BEGUN.match(self.text) and (not self._whole or reader.is_cut(text))
+                return None if cut or _INDENTED.match(self.text) else {}
             if "cells" not in following.groupindex:
                 return values if reader.add(match[1], match[2], values, row.texts) else None
             name, *cells = text.rsplit(None, len(row.head))  # what each column says of a class
@@ -387,17 +396,26 @@ class LineReader:
         known = self.is_known(program)
         if not known and any(row.bad for row in rows):
             return None  # columns without a head
-        if rows[0].form is form.outside and _is_on_the_way(rows[0], matches[0].groupdict(), self._last):
-            self._drawn = 0
+        if rows[0].form is form.outside and self._is_under_way(rows[0], matches[0].groupdict()):
             return ()
-        if form.always and not all(self._has(row, form.always) for row in rows):
+        if not self._fits(form, rows):
             return None
         if not known:
             return rows if self._are_told(program, form, rows, line) else None
-        if form.needs and self._is_of_another(rows[0]):
+        if form.needs and not form.never and self._is_of_another(rows[0]):
             return [LogRow(None, BROKEN, program, form, line, 0, 0, filled=True)]
         lost = form.damaged is not None and any(form.damaged.match(line, at) for at in places if at < rows[0].begin)
         return [LogRow(None, BROKEN, program, form, line, 0, 0, filled=True), *rows] if lost else rows
+
+    def _is_under_way(self, row: LogRow, groups: dict[str, Any]) -> bool:
+        """Whether an evaluation's bar isn't done; else it is noted whether it is drawn once more."""
+        of, under_way = groups.get("of"), _is_on_the_way(row, groups, self._last)
+        row.again = not under_way and self._tested == (of, True)
+        self.tests += under_way and self._tested[1]
+        known = of is not None and self._tested[0] == of
+        self._tested = (of, False) if under_way else (of, True) if known else (None, False)
+        self._drawn *= not under_way
+        return under_way
 
     def _are_told(self, program: Program, form: Form, rows: Sequence[LogRow], line: bytes) -> bool:
         """Whether rows say enough that the log is a program's of which none were read before; else it is suspected."""
@@ -408,6 +426,12 @@ class LineReader:
             return True
         self._suspect(program, line)
         return False
+
+    def _fits(self, form: Form, rows: Sequence[LogRow]) -> bool:
+        """Whether rows have what each row of their form has, and nothing that none has."""
+        if form.foreign is not None and any(form.foreign.search(row.line, row.begin) for row in rows):
+            return False
+        return not form.always or all(self._has(row, form.always) for row in rows)
 
     def _has(self, row: LogRow, needs: Sequence[str]) -> bool:
         """Whether a row has one of the fields without which it may be another program's."""
@@ -429,8 +453,9 @@ class LineReader:
 
     def _damaged(self, line: bytes, forms: Sequence[tuple[Program, Form]]) -> Sequence[LogRow]:
         """A line that is no row, and looks like one; or is one behind another's text, which has no line end."""
+        alike: set[Program] = set()
         for program, form in forms:
-            if form.damaged is None or form.literal not in line:
+            if form.damaged is None or form.literal not in line or program in alike:
                 continue
             place = next((at for at in _places(line, form) if form.damaged.match(line, at)), None)
             if place is not None and self.is_known(program):
@@ -438,6 +463,7 @@ class LineReader:
                 return [broken, *self._behind(program, form, line, place)]
             if place is not None:
                 self._suspect(program, line)
+                alike.add(program)
         for program, form in forms:
             rows = self._behind_text(program, form, line) if form.kind in ROWS else None
             if rows is not None:
@@ -502,7 +528,7 @@ class LineReader:
         if form.kind == kinds.EPOCH:
             before, self.epoch, epochs = self.epoch, _int(groups.get("epoch")), _int(groups.get("epochs"))
             self.fits += before is not None and self.epoch is not None and self.epoch <= before
-            self._open, self._drawn = True, 0
+            self._open, self._drawn, self._tested = True, 0, (None, False)
             self.epochs = epochs if epochs is not None else self.epochs
         elif form.kind == kinds.HEADER:
             columns = _grouped(groups["columns"].decode("utf-8", "replace").split())

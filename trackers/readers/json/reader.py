@@ -148,13 +148,13 @@ class JsonReader(Reader):
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
-        return helpers.version([_path(run)])
+        return helpers.version([helpers.path(run)])
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`."""
         if run.native.get("lines"):
-            return json_lines.read(_path(run), run)
-        log = read_log(_path(run))
+            return json_lines.read(helpers.path(run), run)
+        log = read_log(helpers.path(run))
         return _benchmark(log) if "performance_metrics" in log.head else _training(log, run)
 
 
@@ -372,10 +372,6 @@ def _is_result(path: Path) -> bool:
     with text_file.open_bytes(path) as file, contextlib.suppress(text_file.PackedError):
         return _KEYS.search(file.read(1 << 16)) is not None
     return False
-
-
-def _path(run: SourceRun) -> Path:
-    return Path(run.source.partition(":")[2])
 
 
 def _source_run(path: Path) -> SourceRun:

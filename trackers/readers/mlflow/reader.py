@@ -433,7 +433,7 @@ def _source(uri: str, experiment: str, run: Any) -> str:
 
 
 def _source_run(uri: str, experiment: str, run: Any) -> SourceRun:
-    tags = run.data.tags
+    tags, artifacts = run.data.tags, run.info.artifact_uri
     labels = [tag for tag in tags.get("tags", "").split(",") if tag]
     with contextlib.suppress(ValueError):
         labels = [str(tag) for tag in json.loads(tags.get("trackers.tags", "x"))]
@@ -447,14 +447,9 @@ def _source_run(uri: str, experiment: str, run: Any) -> SourceRun:
         notes=tags.get("mlflow.note.content"),
         created=(run.info.start_time or 0) / 1000,
         status=str(tags.get("trackers.status") or STATUS.get(run.info.status, "")),
-        directory=_directory(uri, run),
+        directory="" if refusal(uri, artifacts, run.info.run_id) else str(local_store(artifacts) or ""),
         native={"uri": uri, "run_id": run.info.run_id, "version": _version(uri, run)},
     )
-
-
-def _directory(uri: str, run: Any) -> str:
-    allowed = not refusal(uri, run.info.artifact_uri, run.info.run_id)
-    return str(local_store(run.info.artifact_uri) or "") if allowed else ""
 
 
 def _version(uri: str, run: Any) -> str:

@@ -178,13 +178,13 @@ class TensorboardReader(Reader):
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
-        return helpers.version(_files(_path(run)))
+        return helpers.version(_files(helpers.path(run)))
 
     def read(self, run: SourceRun, *, files: Path | None = None) -> Iterator[Record]:
         """See :class:`trackers.readers.reader.Reader`. Images and sounds lie inside event files: see ``files``."""
-        paths = _files(_path(run))
+        paths = _files(helpers.path(run))
         if not paths:
-            raise NotFound(f"tb: no event files in {_path(run)}")
+            raise NotFound(f"tb: no event files in {helpers.path(run)}")
         if files is not None:
             run.directory = str(files)
         return EventTranslation(run, None if files is None else _keeper(files)).records(paths)
@@ -434,10 +434,6 @@ def _format(content: bytes) -> str:
         if content.startswith(start):
             return format
     return "bin"
-
-
-def _path(run: SourceRun) -> Path:
-    return Path(run.source.partition(":")[2])
 
 
 def _files(path: Path) -> list[Path]:

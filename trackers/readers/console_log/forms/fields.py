@@ -226,12 +226,8 @@ class FieldReader:
         self._found_units: dict[bytes, list[str]] = {}
         self._shapes: list[tuple[Shape, tuple[bytes, ...]]] = []
 
-    def piped(self, text: bytes) -> dict[str, Number]:
-        """The values of a text's fields. What isn't a number, or not wholly one, is left out."""
-        return self.read(text).values
-
     def read(self, text: bytes) -> Fields:
-        """The fields of a text."""
+        """The fields of a text. What isn't a number, or not wholly one, is left out."""
         for index, (known, keys) in enumerate(self._shapes):
             numbers = known.read(text)
             if numbers is not None:
@@ -261,6 +257,10 @@ class FieldReader:
     def read_same_shape(self, line: bytes, start: int) -> dict[str, Number] | None:
         """Read the values of a line from ``start`` on, if it has the same form as the line before it; else None."""
         return self._shapes[0][0].read(line, start, len(line) - 1) if self._shapes and line[-2:] == b"|\n" else None
+
+    def is_cut(self, text: bytes) -> bool:
+        """Whether a text is the beginning of a key that was read before."""
+        return any(key.startswith(text) for key in self._names)
 
     def add(
         self, key: bytes, value: bytes | None, into: dict[str, Number], texts: dict[str, str] | None = None

@@ -39,6 +39,7 @@ class Form:
         fields: how what follows is taken apart; None: nothing follows.
         needs: keys, or patterns of keys, of which such a line has one ("a+b": both); without it, it may be another
             program's. Asked until the program is known by another of its lines. always: likewise, asked of each line.
+        never: pattern of what no such line has: one that does is another's.
         looks: what the beginning of such a line still shows where it is damaged; "": nothing tells it from others.
         names: as :attr:`Program.names`, for this form. named: what a key is called before it is looked up
             ("{} validation"), of a head of columns the kind of rows below it; {part} is what the head's group ``set``
@@ -63,6 +64,7 @@ class Form:
     fields: FieldLayout | None = None
     needs: tuple[str, ...] = ()
     always: tuple[str, ...] = ()
+    never: str = ""
     looks: str = ""
     names: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
     named: str = "{}"
@@ -99,6 +101,11 @@ class Form:
     def end(self) -> re.Pattern[bytes] | None:
         """The end of a line that is whole."""
         return _compiled(rf"(?:{self.last})\s*$") if self.last else None
+
+    @cached_property
+    def foreign(self) -> re.Pattern[bytes] | None:
+        """What is in another's line."""
+        return _compiled(self.never) if self.never else None
 
     @cached_property
     def following(self) -> re.Pattern[bytes] | None:

@@ -12,6 +12,9 @@ from trackers.readers.console_log.forms.program import BAR, EVAL, RESUME, TQDM, 
 _LOOKS = r"\{'(?:loss|eval_\w+|grad_norm|train_runtime|learning_rate|reward|num_tokens)(?:'|$)"
 _KEYS = ("epoch+learning_rate", "epoch+grad_norm", "epoch+num_tokens", "epoch+reward*")
 _STEP = "global_step/max_steps"
+_OTHERS = (r"['\"]epoch['\"]: [1-9]\d*[,}\s]|['\"]: ?(?P<quote>['\"])(?!(?:-?inf(?:inity)?|nan|none|n/a)(?P=quote))"
+           r"[^\d\s.+\-\[]")  # fmt: skip
+"""A script's own dictionary: Trainer's epochs are no integers, but for 0, and its values no words."""
 PROGRAM = Program(
     "Hugging Face Trainer",
     "src/transformers/trainer_callback.py",
@@ -20,10 +23,12 @@ PROGRAM = Program(
     "neither is there, rows are numbered, and that is said",
     (
         Form("{'train_runtime'", r"\{(?='train_runtime')", fields=LITERAL, ends=True, looks=_LOOKS),
-        Form("{'eval_", r"\{(?='eval_)", EVAL, LITERAL, always=("eval_*",), needs=("eval_runtime",), looks=_LOOKS),
+        Form("{'eval_", r"\{(?='eval_)", EVAL, LITERAL, always=("eval_*",), needs=("eval_runtime",), looks=_LOOKS,
+             never=_OTHERS),
         Form("{'", r"\{(?='[^'\n]{1,300}':)", fields=LITERAL, always=("epoch",), needs=_KEYS, looks=_LOOKS,
-             step_key=_STEP),
-        Form('{"', r'\{(?="[^"\n]{1,300}":)', fields=LITERAL, always=("epoch",), needs=(_STEP,), step_key=_STEP),
+             step_key=_STEP, never=_OTHERS),
+        Form('{"', r'\{(?="[^"\n]{1,300}":)', fields=LITERAL, always=("epoch",), needs=(_STEP,), step_key=_STEP,
+             never=_OTHERS),
         Form("%|", r"\s*" + TQDM, BAR, first=False),
         Form("Loading model from ", r"Loading model from [^\n]{1,1000}checkpoint-INT\b", RESUME),
         Form("Continuing training from", r"Continuing training from (?:checkpoint|epoch|global step)", RESUME),
