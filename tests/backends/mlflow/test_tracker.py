@@ -645,13 +645,19 @@ def test_models_are_registered_where_the_option_says_so(info: RunInfo) -> None:
     assert artifacts(info)[f"{folder}/model.pt"].read_bytes() == b"weights"
 
 
+def need_logged_models() -> None:
+    from mlflow import MlflowClient
+
+    if not hasattr(MlflowClient, "create_logged_model"):
+        pytest.skip("needs MLflow's logged models: this release has none")
+
+
 def test_registered_version_and_logged_model_name_each_other(info: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after ``mlflow.register_model``: a logged model lists its versions, of the same files; a
     delivery that stops between the two goes on."""
     from mlflow import MlflowClient
 
-    if not hasattr(MlflowClient, "create_logged_model"):
-        pytest.skip("needs MLflow's logged models: this release has none")
+    need_logged_models()
     info.path("one.bin").write_bytes(b"weights")
     info.options["MLFLOW_REGISTER_MODELS"] = True
     set_tags = MlflowClient.set_logged_model_tags
@@ -970,6 +976,7 @@ def test_what_training_printed_is_a_file_once(info: RunInfo) -> None:
 def test_model_is_a_logged_model_with_its_metrics(info: RunInfo) -> None:
     """An artifact of type "model" is one of MLflow's models, once, with the metrics that the run had then; also after a
     kill, when the store has later ones already."""
+    need_logged_models()
     info.path("one.bin").write_bytes(b"one")
     records = stream([
         Metrics(step=1, time=T0, values={"train_loss": 0.5}),

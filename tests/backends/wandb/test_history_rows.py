@@ -211,10 +211,11 @@ CLOSE = st.lists(
 
 
 @settings(max_examples=200, deadline=None)
-@example([(0, {"n", "x"}, 462), (0, {"n", "x", "y"}, 20), (0, {"n", "x"}, 37), (0, {"w"}, 0)], set())
-@given(CLOSE, st.sets(st.integers(0, 30)))
+@example([(0, {"n", "x"}, 462), (0, {"n", "x", "y"}, 20), (0, {"n", "x"}, 37), (0, {"w"}, 0)], set(), set())
+@example([(0, {"n", "x"}, 41), (0, {"n"}, 161), (0, {"n"}, 298), (0, {"n", "x", "y"}, 0)], {0, 1}, set())
+@given(CLOSE, st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
 def test_second_values_at_a_step_are_found_whatever_their_times(
-    shape: list[tuple[int, set[str], int]], spoilt: set[int]
+    shape: list[tuple[int, set[str], int]], spoilt: set[int], gone: set[int]
 ) -> None:
     """Calls some microseconds apart, of which the rows' times tell less than their values: what is there isn't sent
     again, and of what is changed or gone each value once."""
@@ -224,9 +225,11 @@ def test_second_values_at_a_step_are_found_whatever_their_times(
         records.append(Metrics(seq=place + 1, step=step, time=time, values=dict.fromkeys(names, place + 0.5)))
     destination = {row.number: row for row in built(records)}  # type: ignore[arg-type]
     places = [(number, name) for number, row in sorted(destination.items()) for name in row.values]
-    lost = {places[number] for number in spoilt if number < len(places)}
-    for number, name in lost:
+    changed, missing = [{places[number] for number in some if number < len(places)} for some in (spoilt - gone, gone)]
+    for number, name in changed:
         destination[number].values[name] = "another"
+    for number, name in missing:
+        del destination[number].values[name]
 
     def there() -> list[DestinationRow]:
         return [
@@ -235,7 +238,7 @@ def test_second_values_at_a_step_are_found_whatever_their_times(
             for _, row in sorted(destination.items())
         ]  # type: ignore[misc]  # fmt: skip
 
-    for wanted in (len(lost), 0):
+    for wanted in (len(changed) + len(missing), 0):
         sent: list[HistoryRow] = []
         last, comparison = max(destination), HistoryComparison()
         builder = HistoryRows(sent.append, last, DestinationRows(there()), comparison=comparison)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from trackers.errors import ConfigError
-from trackers.support.client_versions import ClientVersions
+from trackers.support.client_versions import ClientVersions, Lesser
 from trackers.tracker import RunInfo, Tracker
 
 VERSIONS = ClientVersions(
@@ -17,6 +17,7 @@ VERSIONS = ClientVersions(
     oldest="0.36.0",
     why="a server of 0.33 stores media under names that no row tells; 0.34 and 0.35 weren't tried",
     tested=("0.36.0", "0.43.0"),
+    lesser=(Lesser("0.37.0", "a trace has its messages, not its spans: those are in the table of them"),),
 )
 
 

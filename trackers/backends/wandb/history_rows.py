@@ -167,6 +167,7 @@ class DestinationRows:
         self._equals: set[tuple[int, str]] = set()
         self._open_rows = 0
         self._misses = 0
+        self._differs = False
         self.differing: frozenset[str] = frozenset()
         for row in rows:
             names = row.names - RESERVED
@@ -182,7 +183,7 @@ class DestinationRows:
 
     def __bool__(self) -> bool:
         """Whether further records may match."""
-        return self._open_rows > 0 and self._misses < MISSES
+        return (self._open_rows > 0 or self._differs) and self._misses < MISSES
 
     def take(self, record: Record, values: Mapping[str, Any]) -> int | None:
         """Claim a record's values in the rows that have them. The first one's ``_step``; None if no row matches."""
@@ -195,8 +196,10 @@ class DestinationRows:
             return None
         self._misses = 0
         if index is not None:
-            words = self._rows[index].words or {}
-            self.differing = frozenset(name for name in rest & words.keys() if words[name] != word(values[name]))
+            if (words := self._rows[index].words) is not None:
+                changed = frozenset(name for name in rest & words.keys() if words[name] != word(values[name]))
+                self.differing = changed | {name for name in rest if not self._may_match(index, (name,))}
+                self._differs = self._differs or bool(changed)  # what was meant for another record may equal that
             self._claim(index, rest)
         for name, place in places.items():
             self._claim(place, frozenset({name}))
@@ -227,8 +230,11 @@ class DestinationRows:
             if (any_step or self._rows[index].step == record.step)
             and not record_names.isdisjoint(self._unclaimed[index])
         ]
-        if candidates:  # the server may lack some of its values
-            return max(candidates, key=lambda index: self._may_match(index, record_names))
+        nearest = max(candidates, key=lambda index: self._may_match(index, record_names), default=None)
+        if nearest is not None and (
+            sample or self._rows[nearest].words is None or self._may_match(nearest, record_names)
+        ):  # the server may lack some of its values
+            return nearest
         if sample:
             first_name = min(record_names)
             if first_name not in self._by_name:
@@ -238,18 +244,15 @@ class DestinationRows:
             return next(
                 (index for index in self._by_name[first_name] if self._may_have_joined(index, record_names)), None
             )
-        if record.step is None:
-            return None
-        return next(
-            (index for index in self._by_step.get(record.step, ()) if self._may_have_joined(index, record_names)), None
-        )
+        rows = () if record.step is None else self._by_step.get(record.step, ())
+        return next((index for index in rows if self._may_have_joined(index, record_names)), nearest)
 
     def _may_have_joined(self, index: int, names: frozenset[str]) -> bool:
         """Whether the values may be in a row that has another record's time: such a row has further names."""
         others = self._rows[index].names - RESERVED - ({STEP} if OWN_STEP not in self._rows[index].names else set())
         return not others <= names and self._may_match(index, names)
 
-    def _may_match(self, index: int, names: frozenset[str]) -> bool:
+    def _may_match(self, index: int, names: Iterable[str]) -> bool:
         # The server may return "a.b" nested, under the name "a".
         unclaimed, nested = self._unclaimed[index], self._rows[index].names
         return all(name in unclaimed or (name not in nested and name.partition(".")[0] in nested) for name in names)

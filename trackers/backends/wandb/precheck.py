@@ -124,12 +124,6 @@ def reach() -> None:
         socket.create_connection((address.hostname, port), timeout=REACH_S).close()
 
 
-def _hosts() -> set[str]:
-    current = host()
-    defaults = {urlsplit(url).hostname or "" for url in _default_urls()}
-    return defaults if current in defaults else {current}
-
-
 def _netrc_files() -> list[Path]:
     setting = os.environ.get("NETRC")
     return [Path(setting).expanduser()] if setting else [Path.home() / ".netrc", Path.home() / "_netrc"]
@@ -141,7 +135,9 @@ def _in_netrc(path: Path) -> bool:
     except (OSError, netrc.NetrcParseError):
         return False
     names = {name.partition(":")[0] for name, (_, _, password) in logins.items() if password}
-    return bool(names & (_hosts() | {"default"}))
+    current = host()
+    defaults = {urlsplit(url).hostname or "" for url in _default_urls()}
+    return bool(names & {"default", *(defaults if current in defaults else {current})})
 
 
 def _setting(name: str) -> str | None:
