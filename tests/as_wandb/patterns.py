@@ -755,6 +755,20 @@ def results_by_definition(wandb: Any) -> None:
 
 
 @pattern
+def media_with_results(wandb: Any) -> None:
+    """A definition that asks for a maximum of media: the last one is the result."""
+    import numpy as np
+
+    run = wandb.init(project="media_with_results")
+    for name in ("spread", "one", "several"):
+        run.define_metric(name, summary="max")
+    for level in (1, 3, 2):
+        image = wandb.Image(np.full((4, 4, 3), level, np.uint8))
+        run.log({"spread": wandb.Histogram([level]), "one": image, "several": [image, image], "loss": level})
+    run.finish()
+
+
+@pattern
 def artifacts_of_paths(wandb: Any) -> None:
     """What is logged by its path is named after the run."""
     run = wandb.init(project="artifacts_of_paths", id="paths1")

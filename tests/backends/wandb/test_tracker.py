@@ -301,6 +301,37 @@ def test_texts_and_lists_are_first_and_last_values(server: WandbServer, tmp_path
     assert held.summary["mixed"] == {"max": 3.0, "last": "d"}
 
 
+def test_media_are_results_whatever_their_definition_asks_for(server: WandbServer, tmp_path: Path) -> None:
+    """A glob for losses covers pictures, lists of pictures and histograms, too: each result is the last one, also
+    after a pause; numbers keep their extremes."""
+    run = driver(tmp_path)
+    items = [picture(tmp_path / "run")]
+    spread = [MediaFile(format="json", data={"counts": [1, 2], "edges": [0, 1, 2]})]
+    rows: list[Record] = []
+    for step, loss in enumerate((3.0, 1.0, 2.0)):
+        rows += [
+            Media(step=step, time=T0 + step, name="val/one", type="image", items=items),
+            Media(step=step, time=T0 + step, name="val/several", type="image", items=items * (step + 2)),
+            Media(step=step, time=T0 + step, name="val/spread", type="histogram", items=spread),
+            Metrics(step=step, time=T0 + step, values={"val/loss": loss, "val/mixed": loss}),
+        ]
+    mixed = Media(step=3, time=T0 + 3, name="val/mixed", type="image", items=items)
+    exact = Define(time=T0, name="val/several", summary=["max"])
+    records = stream([Define(time=T0, name="val/*", summary=["min", "last"]), exact, *rows, mixed])
+    run.deliver(records[:6], status=Status("running"))
+    run.deliver(records)
+    held = server.runs[ID].summary
+    assert held["val/loss"] == {"min": 1.0, "last": 2.0}
+    kinds = {name: value["_type"] for name, value in held.items() if isinstance(value, dict) and "_type" in value}
+    assert kinds == {
+        "val/one": "image-file",
+        "val/several": "images/separated",
+        "val/spread": "histogram",
+        "val/mixed": "image-file",
+    }
+    assert held["val/several"]["count"] == 4
+
+
 def media(directory: Path) -> list[Record]:
     import wave
 

@@ -216,8 +216,8 @@ class SummaryResults:
                 axes.add(then.step_metric)
             if name in self._step_metrics and type(value) in (int, float):
                 self.axes[name] = value
-            if new and (operations or definition.none or name in self._aggregates.totals):
-                self._count(name, value, media and not operations)
+            if new:
+                self._count(name, value, media, definition.none or bool(operations))
             self._note_logged(name, value, media)
             if name in self._deleted:
                 if not new:  # it was taken back later
@@ -231,23 +231,18 @@ class SummaryResults:
                     continue
                 set_before = {other: kept for other, kept in set_before.items() if other != name}
                 self._state.summary = set_before
-            if operations and name not in self._by_hand:
+            if media:  # it has no extremes, and is the result once it is sent
+                self._with_row.add(name)
+            elif operations and name not in self._by_hand:
                 self._aggregated(name, definition, operations)
             else:
-                self._follow(name, value, media)
+                self._pending[name,] = self._shown[name] = value
         return axes
 
-    def _follow(self, name: str, value: Any, media: bool) -> None:
-        """Have a value be its metric's result; a medium is once it is sent."""
-        if media:
-            self._with_row.add(name)
-        else:
-            self._pending[name,] = self._shown[name] = value
-
-    def _count(self, name: str, value: Any, replaced: bool) -> None:
-        if replaced:  # by a medium: its number isn't the last value any more
+    def _count(self, name: str, value: Any, media: bool, asked: bool) -> None:
+        if media and not asked:  # the metric's number isn't its last value any more
             self._aggregates.totals.pop(name, None)
-        else:
+        elif not media and (asked or name in self._aggregates.totals):
             self._aggregates.add(name, value)
 
     def _note_logged(self, name: str, value: Any, media: bool = False) -> None:
