@@ -53,10 +53,6 @@ def _remarks(run: RunStats) -> list[str]:
     return [*([run.note] if run.note else []), *run.speed.remarks]
 
 
-def _memory_kind(run: RunStats) -> str | None:
-    return None if run.use.memory_gb is None else run.use.memory_kind or "unknown"
-
-
 def comparability_warnings(
     runs: Sequence[RunStats],
     *,
@@ -101,7 +97,8 @@ def _differing(runs: Sequence[RunStats]) -> list[str]:
 
 _MEASURED: tuple[tuple[Callable[[RunStats], Any], str], ...] = (
     (lambda run: run.gpu_name or None, "GPUs differ ({}): speed says as much of them as of the runs"),
-    (_memory_kind, "memory was measured differently ({}): it can't be compared"),
+    (lambda run: None if run.use.memory_gb is None else run.use.memory_kind or "unknown",
+     "memory was measured differently ({}): it can't be compared"),
     (lambda run: run.speed.basis or None,
      "step times come from different measurements ({}): a wall clock includes evaluation"),
     (lambda run: run.steps, "lengths differ (last step {}): last and best values are of different steps"),

@@ -57,7 +57,14 @@ def ls(
         print("trackers: the run has no alerts", file=sys.stderr)
     else:
         rows = [
-            [show_time(alert.time), alert.step, alert.level, alert.title, alert.text, _sent_text(alert)]
+            [
+                show_time(alert.time),
+                alert.step,
+                alert.level,
+                alert.title,
+                alert.text,
+                "; ".join(f"{destination} {words}" for destination, words in alert.sent.items()),
+            ]
             for alert in alerts
         ]
         print_table(TextTable(["time", "step", "level", "alert", "text", "sent"], rows, texts=6))
@@ -145,10 +152,6 @@ def project_rules(
         print(printable(f"trackers: {problem}", 1000), file=sys.stderr)
     if not texts:
         print(f"trackers: project {printable(project)} has no rules: --add sets one", file=sys.stderr)
-
-
-def _sent_text(alert: RunAlert) -> str:
-    return "; ".join(f"{destination} {words}" for destination, words in alert.sent.items())
 
 
 @app.command("test")

@@ -82,7 +82,8 @@ def stage(
         report: called with how many records have been read, now and then.
     """
     info = _info(run, destination)
-    folder = Path(destination.directory) if destination.directory else root() / _folder(destination)
+    digest = hashlib.sha256(destination.text.encode("utf-8", "surrogatepass")).hexdigest()
+    folder = Path(destination.directory) if destination.directory else root() / digest[:16]
     directory = RunDirectory(folder / project_folder(info.project) / info.id)
     directory.make()
     file = directory.path / "copy.json"
@@ -347,10 +348,6 @@ def _last_time(directory: RunDirectory, attempt: int) -> float:
 
     ends = [last_record(directory.stream(name)) for name in directory.stream_names() if name.attempt < attempt]
     return max((record.time + 1e-6 for record in ends if record is not None), default=0.0)
-
-
-def _folder(destination: CopyDestination) -> str:
-    return hashlib.sha256(destination.text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _info(run: SourceRun, destination: CopyDestination) -> RunInfo:

@@ -112,7 +112,7 @@ class TrackersCallback(TracksFits):
         if int(trainer.epoch) + 1 > self._epoch:
             self._handle.results(metrics)
         else:
-            ways = {name: aim for name in metrics if (aim := _direction(name)) is not None}
+            ways = {name: aim for name in metrics if (aim := "max" if "mAP" in name else direction(name)) is not None}
             if self._epoch == int(trainer.start_epoch) + 1:
                 self._handle.define(ways, self._epoch, lambda name: ways[name] == "max")
             self._handle.log(metrics, self._epoch)
@@ -163,11 +163,6 @@ class TrackersCallback(TracksFits):
 
 def _is_setting(value: Any) -> bool:
     return value is not None and isinstance(value, (bool, int, float, str, list, tuple, Mapping))
-
-
-def _direction(name: str) -> str | None:
-    """Whether a metric is to get larger ("max") or smaller ("min"); None where its name doesn't say."""
-    return "max" if "mAP" in name else direction(name)
 
 
 def _remember(folder: Path, run: Any) -> None:

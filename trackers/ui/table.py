@@ -230,7 +230,8 @@ def _check(match: re.Match[str]) -> Callable[[Row], bool]:
     value = match["value"].strip('"')
     if sign is None:
         word = value.lower()
-        return lambda row: (word in _searched_text(row)) != no
+        return lambda row: (word in "\n".join(
+            (row.name, row.id, row.project, row.group, *row.tags, row.status, row.note)).lower()) != no  # fmt: skip
     if sign == ":":
         word = value.lower()
         return lambda row: (word in str(_or_empty(row.find_value(name))).lower()) != no
@@ -241,10 +242,6 @@ def _check(match: re.Match[str]) -> Callable[[Row], bool]:
     if number is None:
         raise UsageError(f"{match[0]!r}: {sign} needs a number after it, as in {name}{sign}0.1")
     return lambda row: _compared(row.find_value(name), sign, number) != no
-
-
-def _searched_text(row: Row) -> str:
-    return "\n".join((row.name, row.id, row.project, row.group, *row.tags, row.status, row.note)).lower()
 
 
 def _or_empty(value: Any) -> Any:

@@ -609,3 +609,30 @@ def test_last_line_of_olmos_row_that_is_cut_is_counted(cut: str, end: str) -> No
     assert counted(note) == 1
     assert "train_loss" not in rows(records)[3]
     assert counted(read(head + row + "    saving it\n" + OLMO.format(4))[1]) == 0
+
+
+@pytest.mark.parametrize("every", [True, False], ids=["each", "one"])
+@pytest.mark.parametrize("words", [" note", " (best so far)", " <- saved it", " saved 3 files"])
+@pytest.mark.parametrize("name", ROWS)
+def test_words_behind_a_row_are_left_aside(name: str, words: str, every: bool) -> None:
+    """It is read whole, and not counted."""
+    lines = log_of(name, 8, 3)
+    whole = rows(read("\n".join(lines) + "\n")[0])
+    for at in range(len(lines) - 8, len(lines)) if every else [len(lines) - 4]:
+        lines[at] += words
+    records, note = read("\n".join(lines) + "\n")
+    assert (rows(records), note) == (whole, "")
+
+
+@pytest.mark.parametrize(("name", "field"), [
+    ("modded", " train_time:"), ("titan", "  tps:"), ("nanogpt", ", mfu"), ("maxtext", ", loss:"), ("prime", " | MFU"),
+    ("automodel", " | num"), ("fairseq", ", lr="), ("mmengine", "  loss:"),
+])  # fmt: skip
+def test_row_that_lacks_fields_before_a_note_is_counted_alone(name: str, field: str) -> None:
+    """Nothing tells whether it was cut: nothing of it is read."""
+    lines = log_of(name, 8, 3)
+    whole = rows(read("\n".join(lines) + "\n")[0])
+    lines[4] = lines[4][: lines[4].index(field)] + " note"
+    records, note = read("\n".join(lines) + "\n")
+    del whole[5]
+    assert (rows(records), counted(note)) == (whole, 1)

@@ -282,7 +282,7 @@ class TensorboardTracker(TensorboardPrecheck):
             if self._committed.ended:
                 # A loader that has read the tail goes on with the next file, not with other bytes in this one.
                 self._owned(names[-1]).open(self._committed.files[names[-1]]).close()
-                names.append(_numbered(names[0], len(names)))
+                names.append(f"{names[0].removesuffix(f'0000{SUFFIX}')}{len(names):04d}{SUFFIX}")
             elif not names:
                 host = file_name(self._info.host, "host", 60)
                 begun = f"events.out.tfevents.{int(self._info.created):010d}.{host}.{self._info.pid}"
@@ -513,10 +513,6 @@ def _linked(project: Path, directory: Path, folder: str, info: RunInfo) -> tuple
     except OSError:  # a filesystem without links, or somebody's link in the folder's place
         pass
     return project, f"{name}-{file_name(info.id)}"
-
-
-def _numbered(first: str, number: int) -> str:
-    return f"{first.removesuffix(f'0000{SUFFIX}')}{number:04d}{SUFFIX}"
 
 
 def _state(state: TensorBoardState) -> Any:

@@ -66,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         if options.compare is not None:
-            print(_compared(options.compare) if options.compare else COMMANDS.format(program=_program()))
+            told = "\n\n".join(recording_summary(read_recording(path), path.name) for path in options.compare)
+            print(told or COMMANDS.format(program=_program()))
             return 0
         return _monitor(options)
     except TrackersError as error:
@@ -141,10 +142,6 @@ def _print(text: str, stream: TextIO) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())  # or what it holds is tried again at the end, and makes that a failure
         os.close(nowhere)
-
-
-def _compared(paths: Sequence[Path]) -> str:
-    return "\n\n".join(recording_summary(read_recording(path), path.name) for path in paths)
 
 
 def _seconds(text: str) -> float:

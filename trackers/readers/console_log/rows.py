@@ -42,6 +42,10 @@ _JOINED = re.compile(
     rb"(?<=\S)(?=Step Time : \d|\[Rank \d{1,9}\] \(after | {0,2}\[\d{4}-\d\d-\d\d [\d:.]{8,15}\] iteration )"
 )
 """Where a row of Megatron's kind begins behind another's, of which a process wrote no line end yet."""
+_NOTE = re.compile(rb" +[^\s|:=,\d{}\[\]'\"-][^|:={}'\"]{0,200}(?<!\d)$")
+"""Words behind a row."""
+_SIGN, _BARE, _ENDS = re.compile(rb"[|:=]|^[-,]"), re.compile(rb" \d+$"), (b"|", b",", b" -")
+"""What a field has, or ends with that has no sign, and what stands before one."""
 _NUMBER = re.compile(rb"[-+]?(?:nan|inf|[\d.]{1,30}(?:e[-+]?\d{1,3})?)")
 _INDENTED = re.compile(rb"\s{2,200}[A-Za-z_](?:[^=\n]{0,200}=|[^\n]{0,400}\s[-+]?[\d.]{1,30}\s*$)")
 """A field on a line of its own, whatever it says."""
@@ -234,11 +238,14 @@ class LineReader:
             texts.update(fields.texts)
             row.keys = fields.keys
             row.bad = row.bad or not fields.whole
-        elif text:
+        elif text and not (row.whole and _NOTE.fullmatch(text)):
             row.bad = True
         elif row.form.fixed:
             keys = tuple(name.encode() for name in row.head if name != "epoch")
             row.cut = self._lost_end(row, Fields(values, texts, keys, True), b"") or row.cut
+            row.kind = BROKEN if row.cut and text else row.kind
+        if row.kind == BROKEN:  # a note stands behind the row, which may have lost its end
+            values, texts = {}, {}
         if row.program.silent:
             said = len(values)
             values = {name: value for name, value in values.items() if row.program.silent.get(name) != value}
@@ -683,6 +690,7 @@ class LineReader:
         """What follows a row's head; a last value that lost its end is left out."""
         layout = row.form.fields
         if layout.closes:
+            text = _NOTE.sub(b"", text) if row.whole and layout.closes + b" " in text else text
             if not text.endswith(layout.closes):
                 row.cut, row.bad = True, not layout.between
                 return Fields({}, {}, (), False) if row.bad else reader.read(text.rpartition(layout.between)[0])
@@ -691,7 +699,7 @@ class LineReader:
             text = _GLUED.sub(b"|", text)
             if b"rank-" in text:
                 text = megatron.RANK_OF_PEAK.sub(rb"\2rank: \1 | \2", text)
-            text = self._uncut(row, text)
+            text = self._uncut(row, self._before_note(row, reader, text, b"|"))
             fields = reader.read(text)
             if row.cut or not self._lost_end(row, fields, text):
                 return fields
@@ -700,13 +708,30 @@ class LineReader:
                 return fields
         else:
             fields = reader.read(text)
+            plain = text if fields.whole else self._before_note(row, reader, text)
+            noted, text, fields = plain != text, plain, fields if plain == text else reader.read(plain)
             row.cut = row.cut or not row.whole or self._lost_end(row, fields, text)
+            row.kind = BROKEN if noted and row.cut else row.kind
             row.cut = row.cut or (row.form.end is not None and row.form.end.search(text) is None)
         if not row.cut or not fields.keys:
             return fields
         values = dict(fields.values)
         shorter = reader.read(text[: text.rfind(fields.keys[-1])].rstrip(b" |,-"))
         return shorter._replace(values={name: value for name, value in values.items() if name in shorter.values})
+
+    def _before_note(self, row: LogRow, reader: FieldReader, text: bytes, end: bytes = b"") -> bytes:
+        """A text without the words behind its last field, which aren't another's beginning. end: of each field."""
+        at = len(text)
+        for _ in range(_MOST if row.whole and (not end or not text.endswith(end)) else 0):
+            at = text.rfind(b" ", 0, at)
+            note, before = text[at:].strip(), text[: max(at, 0)].rstrip()
+            if at < 0 or _SIGN.search(note):
+                break
+            fields = Fields({}, {}, (note,), True) if end else reader.read(before)
+            ends = before.endswith(end) or _OPEN.search(before) is not None if end else not before.endswith(_ENDS)
+            if ends and fields.whole and fields.keys and not _BARE.search(fields.keys[-1]):
+                return text if reader.is_cut(note, row.program.names or megatron.NAMES) else before
+        return text
 
     def _uncut(self, row: LogRow, text: bytes) -> bytes:
         """The text without its last value, which may be cut."""
@@ -746,7 +771,8 @@ class LineReader:
         """Forget which fields rows have, but for one's: behind a new start, those of most programs come one by one."""
         self._tails = {form: tails for form, tails in self._tails.items() if form is megatron.TRAINING and row}
         if row and row.filled and not row.cut and row.form is not megatron.TRAINING:
-            self._tails[row.form] = [(row.keys, _tail_of(row.form, row.keys, row.line[row.end :].rstrip()))]
+            text = self._before_note(row, self._reader(row.program, row.form, row.part), row.line[row.end :].rstrip())
+            self._tails[row.form] = [(row.keys, _tail_of(row.form, row.keys, text))]
 
 
 def _has_keys(row: LogRow, needs: Sequence[str]) -> bool:

@@ -282,7 +282,7 @@ class Landing:
 
     def _answer(self, node: int, request: NodeRequest) -> NodeAnswer:
         if request.what == "hear":
-            return NodeAnswer(content=self._news.get(self._main_name(), (b"", 0.0))[0])
+            return NodeAnswer(content=self._news.get(f"{nodes.home(self._folder)}/{launches.MAIN}", (b"", 0.0))[0])
         if request.what == "tell":
             if len(request.content) > launches.NEWS_BYTES:
                 return NodeAnswer(error="a node's word is too long")
@@ -307,9 +307,6 @@ class Landing:
                 return NodeAnswer(size=size, digest=frames.digest(file.read(min(size, frames.DIGEST_BYTES))))
         except FileNotFoundError:
             return NodeAnswer()
-
-    def _main_name(self) -> str:
-        return f"{nodes.home(self._folder)}/{launches.MAIN}"
 
     def _drop(self, connection: _Connection) -> None:
         fd = connection.socket.fileno()

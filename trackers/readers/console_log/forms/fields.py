@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, Union
 
 import msgspec
@@ -258,9 +258,9 @@ class FieldReader:
         """Read the values of a line from ``start`` on, if it has the same form as the line before it; else None."""
         return self._shapes[0][0].read(line, start, len(line) - 1) if self._shapes and line[-2:] == b"|\n" else None
 
-    def is_cut(self, text: bytes) -> bool:
-        """Whether a text is the beginning of a key that was read before."""
-        return any(key.startswith(text) for key in self._names)
+    def is_cut(self, text: bytes, keys: Iterable[str] = ()) -> bool:
+        """Whether a text is the beginning of a key, of those that were read before or one of these."""
+        return any(key.startswith(text) for key in (*self._names, *map(str.encode, keys)))
 
     def add(
         self, key: bytes, value: bytes | None, into: dict[str, Number], texts: dict[str, str] | None = None
