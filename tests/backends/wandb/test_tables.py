@@ -16,8 +16,8 @@ from tests.backends.wandb.support import driver, offline_rows
 from tests.helpers import T0, stream
 from tests.stores import wandb_records
 from trackers.backends.wandb import client
-from trackers.media import RunMedia, Table
-from trackers.records import Media
+from trackers.media import Histogram, RunMedia, Table
+from trackers.records import Media, Metrics
 from trackers.tracker import Status
 
 SCRIPT = """
@@ -175,3 +175,20 @@ def test_cells_may_differ_in_type_from_row_to_row(cells: list[Any], tmp_path: Pa
     (row,) = offline_rows(tmp_path)
     (path,) = tmp_path.rglob("*.table.json")
     assert (row["t"]["nrows"], [row[0] for row in json.loads(path.read_text())["data"]]) == (len(cells), cells)
+
+
+def test_histogram_in_a_cell_is_its_counts(tmp_path: Path) -> None:
+    """W&B's tables take none: the delivery ended there. Beside other cells, some None, and large enough for a file."""
+    small, large = ([0.0, 1.0, 1.0], 2), (list(range(5000)), 512)
+    rows = [[name, Histogram(values, num_bins=bins)] for name, (values, bins) in (("small", small), ("large", large))]
+    items = Table(["name", "h"], [*rows, ["none", None]]).items(RunMedia(tmp_path / "run"))
+    table = Media(step=0, time=T0, name="t", type="table", items=items)
+    after = Metrics(step=1, time=T0 + 1, values={"after": 1.0})
+    driver(tmp_path, options={"WANDB_MODE": "offline"}).deliver(stream([table, after]))
+    first, second = offline_rows(tmp_path)
+    assert (first["t"]["nrows"], second["after"]) == (3, 1.0)
+    (path,) = tmp_path.rglob("*.table.json")
+    (_, one), (_, other), none = json.loads(path.read_text())["data"]
+    assert one == {"_type": "histogram", "values": [1, 2], "bins": [0.0, 0.5, 1.0]}
+    assert sum(other["values"]) == 5000
+    assert none == ["none", None]

@@ -245,7 +245,8 @@ def _cell(info: RunInfo, cell: Any, scratch: Path) -> Any:
     if kind not in _MAKERS or "format" not in media:
         return cell
     fields = {name: media[name] for name in CELL_FIELDS if name in media}
-    return _item(info, kind, msgspec.convert(fields, MediaFile), scratch)
+    made = _item(info, kind, msgspec.convert(fields, MediaFile), scratch)
+    return made.to_json() if kind == "histogram" else made  # which W&B's tables refuse as a cell
 
 
 def _scratch(scratch: Path, item: MediaFile, suffix: str, content: bytes) -> Path:
