@@ -196,6 +196,8 @@ def test_cells_of_tables_tell_media_from_values() -> None:
         [],
         {},
         {"_type": "image"},
+        {"_type": "image", "format": "png"},
+        {"_type": "image", "format": "png", "data": "iVBORw0"},
         [image, 1],
         [image, {**image, "_type": "audio"}],
         {**image, "file": 3},

@@ -164,10 +164,12 @@ def test_part_of_a_table_is_the_same_one_when_it_is_sent_again(tmp_path: Path) -
         [[1], ["a"], [], [[1]]],
         [{"a": 1}, {"a": "x"}, {"b": []}],
         [True, 1, "x"],
+        [{"type": "image", "format": "jpeg", "width": 3}, {"type": "audio", "format": "wav", "file": "a.wav"}],
+        [{"_type": "image", "format": "png"}, {"_type": "table", "format": "csv", "data": 3}, {"_type": ["image"]}],
     ],
 )
 def test_cells_may_differ_in_type_from_row_to_row(cells: list[Any], tmp_path: Path) -> None:
-    """Also within lists and mappings."""
+    """Also within lists and mappings, which may have keys like a medium's."""
     items = Table(["a"], [[cell] for cell in cells]).items(RunMedia(tmp_path / "run"))
     driver(tmp_path, options={"WANDB_MODE": "offline"}).deliver(
         stream([Media(step=0, time=T0, name="t", type="table", items=items)])

@@ -173,10 +173,15 @@ def samples(info: RunInfo, record: Media) -> Iterator[tuple[Sequence[str], Seque
             yield conversations.unfolded(*table(info, item))
 
 
+def is_medium(cell: dict[str, Any]) -> bool:
+    """Whether a mapping in a cell has a medium's content, and isn't a script's own with keys like a medium's."""
+    return "format" in cell and (bool(cell.get("file")) or isinstance(cell.get("data"), dict))
+
+
 def cell(value: Any) -> tuple[str, list[MediaFile]] | None:
     """What kind of media a table's cell holds, and its items; None for a cell of another kind."""
     items = value if isinstance(value, list) else [value]
-    if not items or not all(isinstance(item, dict) and "_type" in item and "format" in item for item in items):
+    if not items or not all(isinstance(item, dict) and "_type" in item and is_medium(item) for item in items):
         return None
     kinds = {item["_type"] for item in items}
     try:

@@ -239,12 +239,10 @@ def _cell(info: RunInfo, cell: Any, scratch: Path) -> Any:
         return unnamed_float(cell)
     if not isinstance(cell, dict):
         return cell
-    inner: Any = cell.get("_media")
-    media = inner if isinstance(inner, dict) else cell
-    kind = media.get("_type") or media.get("type")
-    if kind not in _MAKERS or "format" not in media:
+    kind = str(cell.get("_type"))
+    if kind not in _MAKERS or not media_files.is_medium(cell):
         return cell
-    fields = {name: media[name] for name in CELL_FIELDS if name in media}
+    fields = {name: cell[name] for name in CELL_FIELDS if name in cell}
     made = _item(info, kind, msgspec.convert(fields, MediaFile), scratch)
     return made.to_json() if kind == "histogram" else made  # which W&B's tables refuse as a cell
 
