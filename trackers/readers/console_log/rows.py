@@ -42,7 +42,7 @@ _JOINED = re.compile(
     rb"(?<=\S)(?=Step Time : \d|\[Rank \d{1,9}\] \(after | {0,2}\[\d{4}-\d\d-\d\d [\d:.]{8,15}\] iteration )"
 )
 """Where a row of Megatron's kind begins behind another's, of which a process wrote no line end yet."""
-_NOTE = re.compile(rb" +[^\s|:=,\d{}\[\]'\"-][^|:={}'\"]{0,200}(?<!\d)$")
+_NOTE = re.compile(rb"(?<! ) {1,20}[^\s|:=,\d{}\[\]'\"-][^|:={}'\"]{0,200}(?<!\d)$")
 """Words behind a row."""
 _SIGN, _BARE, _ENDS = re.compile(rb"[|:=]|^[-,]"), re.compile(rb" \d+$"), (b"|", b",", b" -")
 """What a field has, or ends with that has no sign, and what stands before one."""
