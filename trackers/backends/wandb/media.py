@@ -16,7 +16,7 @@ from trackers.backends.wandb.history_rows import row_chart
 from trackers.backends.wandb.state import WandbState
 from trackers.errors import Rejected
 from trackers.formats.pixels import load_array
-from trackers.records import Media, MediaFile, unnamed_float
+from trackers.records import Media, MediaFile, unname_floats, unnamed_float
 from trackers.tracker import RunInfo
 
 BATCHABLE = ("image", "audio", "video", "html", "object3d", "molecule")
@@ -81,7 +81,8 @@ def _image(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
 
     options = {name: item.meta[name] for name in ("grouping", "boxes", "classes") if item.meta.get(name) is not None}
     for name, boxes in options.get("boxes", {}).items():
-        options["boxes"] = {**options["boxes"], name: _with_labels(boxes)}
+        scored = [box | {key: unname_floats(box[key]) for key in box if key == "scores"} for box in boxes["box_data"]]
+        options["boxes"] = {**options["boxes"], name: _with_labels({**boxes, "box_data": scored})}
     masks = {name: _with_labels(_mask(info, mask)) for name, mask in (item.meta.get("masks") or {}).items()}
     if masks:
         options["masks"] = masks
