@@ -11,6 +11,7 @@ import contextlib
 import faulthandler
 import functools
 import gc
+import importlib.metadata
 import logging
 import os
 import re
@@ -159,12 +160,29 @@ def _lacks_mlflows_logged_models() -> bool:
     return not hasattr(MlflowClient, "create_logged_model")
 
 
+def lacks_tested_versions() -> bool:
+    """Other Pythons and `make test-oldest` have others than ``trackers setup`` installs."""
+    from trackers.support.environments import TESTED
+
+    pins = dict(re.findall(r"^([\w.-]+)==([^;\s]+)", TESTED.read_text("utf-8"), re.MULTILINE))
+    return any(importlib.metadata.version(name) != pins[name] for name in ("numpy", "wandb", "trackio", "mlflow"))
+
+
+def _lacks_other_processes() -> bool:
+    """Where this is in a PID namespace of its own (`make test-python`)."""
+    from trackers.support import processes
+
+    return processes.open_files() is None
+
+
 ALLOWED_SKIPS: dict[str, Callable[[], bool]] = {
     "needs a GPU": lambda: not _has_gpu(),
     "needs FSDP2 on processors": _lacks_sharding_on_processors,
     "needs MLflow's spans": _lacks_mlflows_spans,
     "needs MLflow's logged models": _lacks_mlflows_logged_models,
     "needs wandb 0.31": _has_older_wandb,
+    "needs the tested versions": lacks_tested_versions,
+    "needs to see all processes": _lacks_other_processes,
     "needs PostgreSQL": _may_lack_postgresql,
     "needs chromium": lambda: "CI" not in os.environ and not all(map(shutil.which, ("chromium", "chromedriver"))),
     "needs npm's axe-core": lambda: "CI" not in os.environ,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import email
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -72,6 +74,11 @@ def _closure(names: set[str]) -> set[str]:
 
 
 def _copy_distribution(name: str, target: Path) -> None:
+    if importlib.metadata.files(name) is None:  # Debian's says nothing of its files
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        shutil.copytree(Path(spec.origin).parent, target / name)
     for file in importlib.metadata.files(name) or []:
         if ".." in file.parts or "__pycache__" in file.parts:
             continue

@@ -32,6 +32,8 @@ def read(content: bytes) -> bytes:
 @given(TEXT, st.sampled_from(sorted(PACKINGS)), st.sampled_from(ENCODINGS))
 def test_text_is_the_same_however_it_is_packed_and_encoded(text: str, packing: str, encoding: str) -> None:
     """Any text comes out as UTF-8, but for what itself looks packed or encoded."""
+    if encoding == "utf-16" and text.startswith("\0"):
+        return  # with that, its mark is UTF-32's
     plain = text.encode()
     if text_file._form(plain) or text_file._encoding(plain):
         return

@@ -34,10 +34,11 @@ def ended(step, *saved):
 """
 
 ACCELERATE = """
-from accelerate import Accelerator
+from accelerate import Accelerator, InitProcessGroupKwargs
 from trackers.frameworks.accelerate import TrackersTracker
 tracker, saved = TrackersTracker("json", name="one"), []
-accelerator = Accelerator(log_with=tracker, cpu=True)
+gloo = InitProcessGroupKwargs(backend="gloo")  # where torch has MPI, it would be that
+accelerator = Accelerator(log_with=tracker, cpu=True, kwargs_handlers=[gloo])
 accelerator.init_trackers("p")
 for step in range(100_000):
     accelerator.log({"loss": 1.0}, step=step)

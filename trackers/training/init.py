@@ -178,7 +178,8 @@ def init(
             run = _begun(InitRequest(names, resolved, settings, mode, word, step, transport))
         run.config.name_keys(config)
         run.config.lock(swept)
-        if isinstance(run, Run) and ("sync_tensorboard" in extra or _patched()):
+        writers = sys.modules.get("trackers.training.tensorboard_writers")
+        if isinstance(run, Run) and ("sync_tensorboard" in extra or (writers is not None and writers.is_patched())):
             run.record_tensorboard()
         return _become(run)
 
@@ -296,12 +297,6 @@ def _finish_previous(reinit: str | bool | None) -> None:
     if not isinstance(before, NullRun):
         show(Message(time.time(), f"init: finishing run {before.name} first; reinit='create_new' leaves it open"))
     before.finish()
-
-
-def _patched() -> bool:
-    """Whether ``wandb.tensorboard.patch`` was called before."""
-    writers = sys.modules.get("trackers.training.tensorboard_writers")
-    return writers is not None and writers.is_patched()
 
 
 def become(run: Made) -> Made:

@@ -728,8 +728,9 @@ class Recorder:
         """A metric's results by word, as :meth:`trackers.metrics.summary.SummaryFold.by_word` gives them."""
         if self._unsure and self.fold is not None:
             self.fold = self._refolded()
-        if self._is_one_of_several():  # what another one defined counts on
-            return AttemptHistory(self.run).fold({}).by_word(name)
+        with contextlib.suppress(ImportError):  # the interpreter ends
+            if self._is_one_of_several():  # what another one defined counts on
+                return AttemptHistory(self.run).fold({}).by_word(name)
         return (self.fold or SummaryFold(self.definitions)).by_word(name)
 
     def _is_over(self, what: str) -> bool:
