@@ -78,7 +78,9 @@ def _copy_distribution(name: str, target: Path) -> None:
         spec = importlib.util.find_spec(name)
         assert spec is not None
         assert spec.origin is not None
-        shutil.copytree(Path(spec.origin).parent, target / name)
+        about = Path(str(importlib.metadata.distribution(name).locate_file(""))).glob(f"{name}-*-info")
+        for folder in (Path(spec.origin).parent, *about):
+            shutil.copytree(folder, target / folder.name)
     for file in importlib.metadata.files(name) or []:
         if ".." in file.parts or "__pycache__" in file.parts:
             continue
