@@ -153,8 +153,9 @@ class Lineage:
         _logger.warning("MLflow shows no %s of this run (%s): the files are in the run", what, why)
 
     def _log_model(self, record: ArtifactRecord, folder: str, newest: dict[str, Newest]) -> str:
-        from mlflow.entities import LoggedModelOutput, Metric
+        from mlflow import entities
 
+        made_of = entities.LoggedModelOutput  # MLflow 2 has none
         model_id, is_new = self._find_or_create(record, folder)
         at = max(record.step or 0, 0)
         until = round(record.time * 1000)
@@ -162,7 +163,8 @@ class Lineage:
         for key, value in newest.items():
             found = value if value.time <= until else self._before(key, until)
             if found is not None and math.isfinite(found.value):
-                metrics.append(Metric(key, found.value, found.time, found.step, model_id=model_id, run_id=self._run_id))
+                point = (key, found.value, found.time, found.step)
+                metrics.append(entities.Metric(*point, model_id=model_id, run_id=self._run_id))
         if metrics:
             self._client.log_batch(self._run_id, metrics=metrics)
         if is_new:
@@ -170,7 +172,7 @@ class Lineage:
             outputs = self._client.get_run(self._run_id).outputs
             # It refuses one that it has.
             if outputs is None or model_id not in {output.model_id for output in outputs.model_outputs}:
-                self._client.log_outputs(self._run_id, [LoggedModelOutput(model_id, at)])
+                self._client.log_outputs(self._run_id, [made_of(model_id, at)])
             failpoint("mlflow.model.before")
             self._client.finalize_logged_model(model_id, "READY")
         return model_id
