@@ -65,11 +65,12 @@ def test_archived_run_is_deleted_and_a_link_is_not(run: RunDirectory) -> None:
     assert not RUN.exists()
 
 
-def test_copy_that_has_gone_is_none(run: RunDirectory) -> None:
-    """Where the tracker's file was deleted, the run is the only copy again."""
+@pytest.mark.parametrize("end", [".gone", ".gone\0"], ids=["name", "no-name"])
+def test_copy_that_has_gone_is_none(end: str, run: RunDirectory) -> None:
+    """Where the tracker's file was deleted, or its address is none, the run is the only copy again."""
     account = read_account(run, "json")
     assert Path(account.state["url"]).exists()
-    account.state["url"] += ".gone"
+    account.state["url"] += end
     run.delivery_state("json").write_bytes(msgspec.json.encode(account))
     assert why_not_deleted(run, 0) == "no tracker has it outside of this directory"
 

@@ -227,5 +227,5 @@ def _is_stored_outside(run: RunDirectory, info: RunInfo, name: str, url: str) ->
         return False
     own = run.path.resolve()
     missing = any(os.path.isabs(text) and not os.path.exists(text) for text in (location, url))
-    named = [Path(text).expanduser().resolve() for text in (location, url) if text]
+    named = (Path(text).expanduser().resolve() for text in (location, url) if text)
     return not (missing or any(path.is_relative_to(own) for path in named))
