@@ -100,7 +100,7 @@ test-failed: $(DEV_ENV)  ## only the tests that failed last time, one after the 
 coverage: $(DEV_ENV)  ## which lines of the package `test` runs, in forks and helper processes, too: build/coverage (MARKS="not soak": with `test-slow`)
 	@$(PYTHON) -m pip install --quiet 'coverage>=7.10,<8'
 	@rm -rf build/coverage && mkdir -p build/coverage
-	@COVERAGE_ROOT="$$PWD" $(PYTHON) -m coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$(or $(MARKS),not slow and not soak)" $(PYTEST) || \
+	@COVERAGE_ROOT="$$PWD" $(PYTHON) -m coverage run -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --timeout 600 -m "$(or $(MARKS),not slow and not soak)" $(PYTEST) || \
 		echo "Some tests failed; their lines are counted all the same" >&2
 	@$(PYTHON) -m coverage combine --quiet build/coverage
 	@$(PYTHON) -m coverage html --quiet

@@ -57,6 +57,16 @@ def test_what_it_writes_keeps_its_promises(toydb: Path) -> None:
     assert not any("@" in text.replace("@classmethod", "").replace("@app.", "") for text in texts)
 
 
+@pytest.mark.processes
+def test_what_every_python_here_loads_is_no_fault_of_it(
+    toydb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As coverage's start in each process loads sqlite3."""
+    tmp_path.joinpath("sitecustomize.py").write_text("import sqlite3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "prechecks toydb" in checked(toydb)
+
+
 FAULTS = [
     ("precheck.py", "from pathlib import Path\n", "from pathlib import Path\nimport sqlite3\n", "imports sqlite3"),
     ("precheck.py", 'name = "toydb"', 'name = "toydb"; from trackers_toydb import reader', ""),

@@ -77,7 +77,7 @@ def _precheck(name: str, directory: Path, copies: Mapping[str, str], options: Ma
     _require(issubclass(tracker, light), f"tracker {name!r}: {tracker.__name__} doesn't derive from {light.__name__}")
     if tracker.__module__ == light.__module__:
         raise PluginError(f"precheck {name!r} is in the tracker's module: init would load the tracker for it")
-    answer = _python(f"import sys, {light.__module__}; print(*sys.modules)")
+    answer = _python(f"import sys; own = set(sys.modules); import {light.__module__}; print(*set(sys.modules) - own)")
     loaded = set(answer.stdout.split())
     heavy = sorted(loaded & {tracker.__module__, *(need.partition(".")[0] for need in light.needs)})
     _require(
