@@ -529,7 +529,8 @@ def test_sync_collects_what_a_killed_run_without_a_relay_printed(tmp_path: Path)
     assert shown == ["begun", "token=***"]
     assert (directory / "console").exists()
     for _ in range(2):
-        assert cli.invoke(app, ["sync", str(directory)]).exit_code == 0
+        done = cli.invoke(app, ["sync", str(directory)])
+        assert done.exit_code == 0, done.output
     assert not (directory / "console").exists()
     assert cli.invoke(app, ["logs", str(directory)]).stdout.splitlines()[-2:] == shown
     archived = cli.invoke(app, ["archive", str(directory), "--older-than", "0", "--yes"])
