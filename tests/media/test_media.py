@@ -286,6 +286,17 @@ def test_truth_values_among_classes_are_classes(store: RunMedia) -> None:
     assert np.load(store.directory / kept["file"]).tolist() == [[1, 255, 0]]
 
 
+def test_numbers_of_boxes_that_are_not_finite_are_named(store: RunMedia) -> None:
+    """JSON has no NaN: a score became null, for which W&B's client refused the picture."""
+    place = {"minX": 0, "maxX": float("nan"), "middle": np.array([1.0, np.inf])}
+    box = {"position": place, "scores": {"a": float("nan"), "b": np.float32("-inf")}, "class_id": np.int64(1)}
+    image = Image(np.zeros((4, 4)), boxes={"p": {"box_data": [box], "class_labels": {1: "cat"}}})
+    made = image.items(store)[0].meta["boxes"]["p"]
+    named = {"minX": 0, "maxX": "NaN", "middle": [1.0, "Infinity"]}
+    assert made["box_data"] == [{"position": named, "scores": {"a": "NaN", "b": "-Infinity"}, "class_id": 1}]
+    assert made["class_labels"] == {"1": "cat"}
+
+
 def test_image_boxes_masks_and_classes_are_kept(store: RunMedia, caplog: pytest.LogCaptureFixture) -> None:
     """Annotations survive as JSON, masks as files; what can't is named in a warning."""
     mask = RNG.integers(0, 3, (4, 4))

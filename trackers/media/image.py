@@ -14,7 +14,7 @@ import msgspec
 
 from trackers.errors import UsageError
 from trackers.media.base import MediaStore, MediaValue, comes_from, kind_of, made_from
-from trackers.records import MediaFile
+from trackers.records import MediaFile, name_floats
 from trackers.support.interruption import pass_on
 
 CHANNELS = (1, 3, 4)
@@ -534,7 +534,8 @@ def dimensions(content: bytes) -> tuple[int | None, int | None]:
 
 def _as_json(what: str, value: Any) -> Any:
     try:
-        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_item))
+        plain = name_floats(msgspec.to_builtins(value, str_keys=True, enc_hook=_item))  # JSON has no NaN
+        return msgspec.json.decode(msgspec.json.encode(plain))
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         pass_on(error)
         logger.warning("%s of an image left out, as they can't be written as JSON: %s", what, error)

@@ -333,11 +333,12 @@ def test_media_are_results_whatever_their_definition_asks_for(server: WandbServe
 
 
 def test_boxes_have_scores_that_are_no_numbers(server: WandbServer, tmp_path: Path) -> None:
-    """NaN and infinities, which the journal names: the picture was refused. A box without scores has none."""
+    """NaN and infinities, which the journal names: the picture was refused. A box without scores has none. The same
+    of its place; a caption stays the text that it is."""
     run = driver(tmp_path)
-    place = {"minX": 0.25, "maxX": 0.5, "minY": 0.25, "maxY": 0.5}
+    place = {"minX": 0.25, "maxX": 0.5, "minY": 0.25, "maxY": "NaN"}
     found = [{"position": place, "class_id": 1, "scores": {"a": "NaN", "b": "Infinity", "c": 0.5}},
-             {"position": place, "class_id": 1}]  # fmt: skip
+             {"position": place, "class_id": 1, "box_caption": "NaN"}]  # fmt: skip
     item = picture(tmp_path / "run")
     item.meta = {"boxes": {"predicted": {"box_data": found, "class_labels": {"1": "cat"}}}}
     run.deliver(stream([Media(step=0, time=T0, name="image", type="image", items=[item])]))

@@ -81,8 +81,10 @@ def _image(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
 
     options = {name: item.meta[name] for name in ("grouping", "boxes", "classes") if item.meta.get(name) is not None}
     for name, boxes in options.get("boxes", {}).items():
-        scored = [box | {key: unname_floats(box[key]) for key in box if key == "scores"} for box in boxes["box_data"]]
-        options["boxes"] = {**options["boxes"], name: _with_labels({**boxes, "box_data": scored})}
+        data = [
+            {key: b[key] if key == "box_caption" else unname_floats(b[key]) for key in b} for b in boxes["box_data"]
+        ]
+        options["boxes"] = {**options["boxes"], name: _with_labels({**boxes, "box_data": data})}
     masks = {name: _with_labels(_mask(info, mask)) for name, mask in (item.meta.get("masks") or {}).items()}
     if masks:
         options["masks"] = masks

@@ -128,23 +128,9 @@ class WandbTracker(WandbPrecheck):
     """The W&B tracker. ``restart_after_error``: after a failure, it is opened in a new process."""
 
     machine = "training"
-    accepts = frozenset(
-        {
-            Start,
-            Config,
-            Metrics,
-            Text,
-            Media,
-            ArtifactRecord,
-            Summary,
-            Define,
-            Alert,
-            Info,
-            Finish,
-            Console,
-            Environment,
-        }
-    )
+    accepts = frozenset({
+        Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Define, Alert, Info, Finish, Console, Environment,
+    })  # fmt: skip
     deadline_s = 1800.0
     batch_records = 1000
     whole_steps = True
