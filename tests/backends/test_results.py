@@ -331,6 +331,38 @@ def written(journal: RunDirectory) -> list[Record]:
     return [record for reader in streams for record in reader.read(10_000)]
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_result_of_a_final_name_stands_beside_results_by_word(tmp_path: Path, resumed: bool) -> None:
+    """``final/loss`` is no ``loss.min``: it took that and ``loss.max`` away, which W&B kept. Each is read back."""
+    run = trackers.init("json", project="p", id="r", dir=tmp_path, mode="offline")
+    run.define_metric("loss", summary="min,max")
+    run.log({"loss": 3.0}, step=0)
+    if resumed:
+        run.finish()
+        run = trackers.init("json", project="p", id="r", dir=tmp_path, mode="offline", resume="must")
+    run.summary["final/loss"] = 42.0
+    run.log({"loss": 5.0}, step=1)
+    assert dict(run.summary["loss"]) == {"min": 3.0, "max": 5.0}
+    assert run.summary["final/loss"] == 42.0
+    run.finish()
+    expected = {"loss": 42.0, "loss.min": 3.0, "loss.max": 5.0}
+    assert run_data.load(str(tmp_path / "p/r")).summary == expected
+    run = trackers.init("json", project="p", id="r", dir=tmp_path, mode="offline", resume="must")
+    run.summary["loss"] = 1.0  # which replaces all of the metric's, as before
+    run.finish()
+    assert run_data.load(str(tmp_path / "p/r")).summary == {"loss": 1.0}
+
+
+def test_result_of_a_final_name_is_read_where_a_glob_asks_for_results(tmp_path: Path) -> None:
+    """``define_metric("*", summary="min")`` made reading it a KeyError."""
+    run = trackers.init("json", project="p", id="r", dir=tmp_path, mode="offline")
+    run.define_metric("*", summary="min")
+    run.summary["final/acc"] = 1
+    run.log({"final/b": 3, "loss": 2.0}, step=0)
+    assert (run.summary["final/acc"], run.summary["final/b"], run.summary["acc"]) == (1, 3, 1)
+    run.finish()
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_value_after_a_medium_that_was_set_is_the_result(
     killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

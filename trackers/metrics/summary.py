@@ -244,14 +244,14 @@ class SummaryFold:
     def by_word(self, name: str) -> dict[str, Number] | None:
         """A metric's results by word (``{"min": 0.5}``); None where no definition asks for any."""
         definition = self.definitions.known(name) or self.definitions.known(nested(name))
-        given = self._given.get(name) or self._given.get(nested(name))
+        given = self._set(name) or self._set(nested(name))
         if given is not None and not given.names:
             return {}
         if given is not None and (given.fixed or given.last is None):
             return self._set_by_word(name, given, definition) if given.by_word else None
         if given is not None and given.holds:
             return None
-        if definition is None or not (definition.summary or definition.none):
+        if definition is None or name.startswith(SUMMARY_PREFIX) or not (definition.summary or definition.none):
             return None
         fold = self._folds.get(name) or self._folds.get(nested(name))
         if fold is None or fold.last is None or definition.none:
@@ -301,12 +301,17 @@ class SummaryFold:
         given = self._given.get(name)
         return given is not None and bool(given.names) and (given.fixed or given.last is None)
 
+    def _set(self, name: str) -> _Given | None:
+        """What was set of a metric; None for its ``final/`` name beside several results by word, of other names."""
+        given, definition = self._given.get(name), self.definitions.known(name)
+        several = definition is not None and len(definition.summary) > 1
+        return None if several and given is not None and given.fixed else given
+
     def _result(self, name: str) -> dict[str, Any]:
         """A metric's result as it would be recorded now; {} if it has none, or what was set is still valid."""
-        fold, given, definition = self._folds.get(name), self._given.get(name), self.definitions.known(name)
-        if self._stays(name) or (given is not None and not given.names):
-            return {}
-        if definition is not None and definition.none:
+        fold, given, definition = self._folds.get(name), self._set(name), self.definitions.known(name)
+        none = definition is not None and definition.none
+        if none or (given is not None and (not given.names or self._stays(name))):
             return {}
         if given is not None and (given.holds or definition is None or not definition.summary):
             return {name: given.last}

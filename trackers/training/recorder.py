@@ -596,7 +596,7 @@ class Recorder:
         if not names:
             return metrics
         definitions, keys = self._all_definitions(), {*map(plain_name, given)}
-        keys |= {word for key in keys if definitions.known(key) for word in words_of(key)}
+        keys |= {word for key in given if definitions.known(key) for word in words_of(key)}
         return metrics + sorted((names & keys) - {*metrics})
 
     def _recorded(self) -> set[str]:
