@@ -545,6 +545,7 @@ PREFIXES = {
     "kubectl logs --timestamps": "2025-11-21T12:10:41.123456789Z ",
     "kubectl logs --prefix --timestamps": "[pod/llama-rank-7/pytorch] 2025-11-21T12:10:41.123456789Z ",
     "kubeflow": "[llama-worker-7]: ",
+    "torchx": "trainer/7 ",
     "a container's file": "2025-11-21T12:10:41.123456789+00:00 stdout F ",
     "docker logs -t": "2025-11-21T12:10:41.123456789Z ",
     "docker compose": "trainer-7  | ",

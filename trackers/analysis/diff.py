@@ -165,7 +165,9 @@ def quote(word: str) -> str:
     if all(char.isprintable() for char in word):
         return shlex.quote(word)
     text = "".join(
-        char if char.isprintable() and char not in "'\\" else "".join(f"\\{byte:03o}" for byte in _bytes(char))
+        char
+        if char.isprintable() and char not in "'\\"
+        else "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
         for char in word
     )
     return f"$'{text}'"
@@ -186,10 +188,6 @@ def remarks(provenance: Provenance) -> list[str]:
     if any(MASK in word for word in provenance.argv):
         lines.append(f"{MASK} stands for a secret: put it in again")
     return lines
-
-
-def _bytes(char: str) -> bytes:
-    return char.encode("utf-8", "surrogateescape")
 
 
 PARTS = ("config", "argv", "git", "code", "data", "packages", "hardware")
@@ -301,11 +299,7 @@ def shortened(parts: Sequence[Sequence[str]], most: int) -> list[list[str]]:
 def _mappings(part: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Difference]:
     names = dict.fromkeys([*first, *second])
     pairs = ((name, first.get(name), second.get(name)) for name in names)
-    return [Difference(part, name, left, right) for name, left, right in pairs if not _same(left, right)]
-
-
-def _same(left: Any, right: Any) -> bool:
-    return bool(name_floats(left) == name_floats(right))
+    return [Difference(part, *pair) for pair in pairs if name_floats(pair[1]) != name_floats(pair[2])]
 
 
 def _command(provenance: Provenance, below: bool) -> dict[str, Any]:

@@ -254,7 +254,7 @@ def _having(root: Path, text: str, project: str) -> tuple[Catalog, Reference]:
             return catalog, reading
     reference = names.parse(text)
     sought = reference.project or project
-    if not sought or _is_registry(reference.project):
+    if not sought or reference.project == "model-registry" or reference.project.startswith("wandb-registry-"):
         having = [catalog for catalog in catalogs(root) if reference.name in catalog.names]
         if len(having) > 1:
             where = examples(f"{catalog.project}/{reference.name}" for catalog in having)
@@ -280,10 +280,6 @@ def find_in(root: Path, project: str, name: str, number: int | None) -> Version:
     if catalog is None:
         raise NotFound(f"no project {project!r} in {root}")
     return catalog.find(Reference(project, name, LATEST if number is None else f"v{number}"))
-
-
-def _is_registry(project: str) -> bool:
-    return project == "model-registry" or project.startswith("wandb-registry-")
 
 
 def _catalog(root: Path, project: str) -> Catalog | None:

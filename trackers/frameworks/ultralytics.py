@@ -80,7 +80,8 @@ class TrackersCallback(TracksFits):
             named |= _remembered(Path(trainer.save_dir))
             if "id" in named:
                 named |= {"resume": "allow", "step": int(trainer.start_epoch)}
-        config = {name: value for name, value in vars(trainer.args).items() if _is_setting(value)}
+        kinds = (int, float, str, list, tuple, Mapping)
+        config = {name: value for name, value in vars(trainer.args).items() if isinstance(value, kinds)}
         self._handle.begin({**config, **model_sizes(trainer.model), "save_dir": str(trainer.save_dir)}, **named)
         self._active, self._ended, self._epoch, self._shown = True, False, int(trainer.start_epoch), {}
         self._saves = self._stops = False
@@ -159,10 +160,6 @@ class TrackersCallback(TracksFits):
                     images[f"plots/{Path(path).stem}"] = Image(str(path))
         if images:
             self._handle.log(images, self._epoch)
-
-
-def _is_setting(value: Any) -> bool:
-    return value is not None and isinstance(value, (bool, int, float, str, list, tuple, Mapping))
 
 
 def _remember(folder: Path, run: Any) -> None:

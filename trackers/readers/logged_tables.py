@@ -239,7 +239,8 @@ def _content(data: Any) -> TableContent:
     if any(len(row) != width for row in rows):
         rows = [[*row[:width], *[None] * (width - len(row))] for row in rows]
     cells = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in columns]
-    return TableContent(_unique([_name(column) for column in columns]), cells)
+    names = [escaped(column if isinstance(column, str) else json.dumps(column)) for column in columns]
+    return TableContent(_unique(names), cells)
 
 
 def _together(contents: Sequence[TableContent]) -> TableContent:
@@ -250,10 +251,6 @@ def _together(contents: Sequence[TableContent]) -> TableContent:
         for name, cells in columns.items():
             cells.extend(by_name.get(name) or [None] * content.size)
     return TableContent(list(columns), list(columns.values()))
-
-
-def _name(column: Any) -> str:
-    return escaped(column if isinstance(column, str) else json.dumps(column))
 
 
 def _unique(names: Sequence[str]) -> list[str]:

@@ -99,9 +99,10 @@ def test_sources_page_lists_files_that_need_no_scheme() -> None:
 LAUNCHERS = {
     "`torchrun --tee`": "torchrun", "`srun -l`": "srun -l", "`mpirun --tag-output`": "mpirun",
     "`mpiexec -prepend-rank`": "mpiexec", "`horovodrun`": "horovodrun", "`pdsh`": "pdsh", "DeepSpeed": "deepspeed",
-    "Ray": "ray", "SageMaker": "SageMaker", "Kubeflow": "kubeflow", "`kubectl logs --prefix --timestamps`": "kubectl",
-    "containers' log files": "a container's", "`docker logs -t`": "docker logs", "`docker compose logs`":
-    "docker compose", "journald": "journald", "syslog": "syslog", "`ts`": "ts", "CI services": "a CI's",
+    "Ray": "ray", "SageMaker": "SageMaker", "Kubeflow": "kubeflow", "TorchX": "torchx",
+    "`kubectl logs --prefix --timestamps`": "kubectl", "containers' log files": "a container's",
+    "`docker logs -t`": "docker logs", "`docker compose logs`": "docker compose", "journald": "journald",
+    "syslog": "syslog", "`ts`": "ts", "CI services": "a CI's",
 }  # fmt: skip
 """What the page calls a launcher, and how the names of its prefixes in the tests begin."""
 

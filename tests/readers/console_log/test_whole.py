@@ -636,3 +636,61 @@ def test_row_that_lacks_fields_before_a_note_is_counted_alone(name: str, field: 
     records, note = read("\n".join(lines) + "\n")
     del whole[5]
     assert (rows(records), counted(note)) == (whole, 1)
+
+
+BAR = "Loading checkpoint shards: 100%|██████████| 4/4 [00:02<00:00,  1.70it/s]"
+"""Of another process, or another library."""
+
+
+@pytest.mark.parametrize("name", [*sorted(set(ROWS) - {"trainer"}), "keras"])
+def test_bar_behind_a_row_without_an_end_is_no_part_of_it(name: str) -> None:
+    """The row is whole where its form says so, else counted; nothing of the bar is a value, and no other row moves."""
+    keras = "Epoch {0}/9\n32/32 ━━━━━━━━━━━━━━━━━━━━ 2s 10ms/step - accuracy: 0.5{0}00 - loss: 0.9{0}00"
+    lines = [keras.format(at) for at in range(1, 9)] if name == "keras" else log_of(name, 8, 3)
+    whole = rows(read("\n".join(lines) + "\n")[0])
+    for between in ("", " "):
+        mixed = [line + (between + BAR) * (at == 4) for at, line in enumerate(lines)]
+        records, note = read("\n".join(mixed) + "\n")
+        found = rows(records)
+        assert all(values.items() <= whole[step].items() for step, values in found.items()), between
+        assert found == whole or counted(note) == 1, between
+        assert [found.get(step) == values for step, values in whole.items()].count(False) <= 1
+
+
+def test_bar_behind_a_heading_is_no_part_of_it() -> None:
+    """The epoch that it says begins."""
+    text = "".join(f"Epoch {at}/3\n32/32 ━━━━━━━━━━━━━━━━━━━━ 2s 10ms/step - loss: 0.9{at}00\n" for at in range(1, 4))
+    records, note = read(text.replace("Epoch 2/3", f"Epoch 2/3{BAR}"))
+    assert (rows(records), note) == (rows(read(text)[0]), "")
+
+
+@pytest.mark.parametrize("name", ["primus-excerpt", "megatron-wrapped"])
+@pytest.mark.parametrize("prefix", ["trainer/7 ", "7: ", "(train pid=4242) ", "[rank7]: "])
+def test_wrapped_lines_behind_a_launchers_prefix_are_no_pages(name: str, prefix: str) -> None:
+    """What a program wraps by itself has the prefix on each line, which is no part of a name."""
+    text = (LOGS / f"{name}.log").read_text()
+    behind = "".join(prefix + line for line in text.splitlines(keepends=True))
+    assert rows(read(behind)[0]) == rows(read(text)[0])
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_colours_of_values_change_nothing(name: str) -> None:
+    """Each number of a row may have its own."""
+    lines = log_of(name, 6, 2)
+    coloured = [re.sub(r"(?<![\w.\[:])\d+\.\d+(?![\w.])", "\x1b[1;33m\\g<0>\x1b[0m", line) for line in lines]
+    records, note = read("\n".join(coloured) + "\n")
+    assert (rows(records), note) == (rows(read("\n".join(lines) + "\n")[0]), "")
+
+
+@pytest.mark.parametrize("between", [BAR, "[rank1]:[W301 10:00:00.000000 ProcessGroupNCCL.cpp:1] Warning: something 5"])
+@pytest.mark.parametrize(("name", "cell"), [
+    ("lightning-test", "        test_loss "), ("ultralytics-8", "                person "), ("olmo", "    "),
+])  # fmt: skip
+def test_field_on_a_line_of_its_own_behind_anothers_line_is_counted(name: str, cell: str, between: str) -> None:
+    """It may be another's, too: it isn't read, and the note says so."""
+    text = (LOGS / f"{name}.log").read_text()
+    whole, at = rows(read(text)[0]), text.rindex(f"\n{cell}") + 1
+    records, note = read(text[:at] + between + "\n" + text[at:])
+    assert counted(note) == 1
+    assert all(values.items() < whole[step].items() or values == whole[step] for step, values in rows(records).items())
+    assert str(rows(records)) != str(whole)

@@ -148,9 +148,11 @@ COLOR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 
 _BAR_END = re.compile(
-    rb"(\| *\d{1,18}/(?:\d{1,18}|\?) \[[^\]\n]{5,1000}\])\s*(?=[^\s\r\n])|(?<=\S)(?=`Trainer\.fit` stopped:)"
+    rb"(\| *\d{1,18}/(?:\d{1,18}|\?) \[[^\]\n]{5,1000}\])(?=\s*[^\s\r\n])|(?<=\S)(?=`Trainer\.fit` stopped:)"
 )
 """Where something is written behind a progress bar that doesn't end its line, and that a terminal's width may cut."""
+_BAR_BEGIN = re.compile(rb"((?:[\d|%}\])]|\d[smhGMB]|\dms|iB))(?=[A-Z][a-z][^:|\r\n]{0,80}: {1,4}\d{1,3}%\|)")
+"""Where another's progress bar begins behind a text that lacks its line end, and may lack more."""
 
 _DRAWN_ANEW = re.compile(rb"\x08{8,}\r?")
 """A program goes back over what it wrote, which a carriage return may follow."""
@@ -172,10 +174,10 @@ def pieces(line: bytes) -> Sequence[tuple[bytes, bool]]:
         return ((line, whole),)
     parts = []
     for part in line.rstrip(b"\r\n").split(b"\r"):
-        parts += _BAR_END.sub(rb"\1\r", part).split(b"\r") if b"%|" in part else [part]
+        parts += _BAR_BEGIN.sub(rb"\1\0\r", _BAR_END.sub(rb"\1\r", part)).split(b"\r") if b"%|" in part else [part]
     parts = [part for part in parts if part.strip(b" \b")]
     last = len(parts) - 1
-    return [(part, whole or place < last) for place, part in enumerate(parts)]
+    return [(part.rstrip(b"\0"), (whole or place < last) and part[-1:] != b"\0") for place, part in enumerate(parts)]
 
 
 _LEVELS = (b"DEBUG", b"INFO", b"WARNING", b"WARN", b"ERROR", b"CRITICAL", b"SUCCESS")

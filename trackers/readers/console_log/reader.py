@@ -1104,7 +1104,7 @@ class LogReader(Reader):
     """Console logs as runs: a file (perhaps packed), a glob, or ``-`` for standard input, which is kept."""
 
     scheme = "log"
-    form = 17
+    form = 18
 
     def runs(self, where: str) -> list[SourceRun]:
         """One run for each file, the one changed last first. See :class:`trackers.readers.reader.Reader`."""

@@ -36,8 +36,8 @@ _PREFIX_BYTES = 512
 """A line's head (stamps, rank, file) is no longer; what precedes is another line that lost its end."""
 _OPEN = re.compile(rb"\|\s*(?:\w+ )?(?:max )?mem usage[/\w]*:[^|]*(?:GB|GiB|%)\s*$")
 """A last field behind which no "|" stands, though others have one: Primus joins its fields."""
-_GLUED = re.compile(rb"\|(?=[^\s|])[^|\n]*$")
-"""Another process's text behind a row's last "|", which a blank follows where the row goes on."""
+_GLUED = re.compile(rb"\|(?:(?=[^\s|])|[^|\n]*%\|[^|\n]*\| *\d{1,18}/\d{1,18} \[)[^|\n]*$")
+"""Another process's text, or bar, behind a row's last "|", which a blank follows where the row goes on."""
 _JOINED = re.compile(
     rb"(?<=\S)(?=Step Time : \d|\[Rank \d{1,9}\] \(after | {0,2}\[\d{4}-\d\d-\d\d [\d:.]{8,15}\] iteration )"
 )
@@ -196,11 +196,11 @@ class LineReader:
         self._last = last
         self.text, self.label = line, b""
         self._whole = line.endswith(b"\n") if whole is None else whole
+        if b"\x1b" in line or b"\b" in line:
+            line = self.text = COLOR.sub(b"", line).replace(b"\b", b"")
         row = self._at_once(line)
         if row is not None:
             return (row,)
-        if b"\x1b" in line or b"\b" in line:
-            line = self.text = COLOR.sub(b"", line).replace(b"\b", b"")
         prefix, rest = split(line)
         if prefix is None:
             return self._note_stamps(self._search(line))
@@ -269,7 +269,7 @@ class LineReader:
         if following is not None:
             match = following.match(self.text)
             if late:
-                return None if match is not None and b"=" in text else {}
+                return None if _is_field(match, row, self.text) else {}
             values: dict[str, Number] = {}
             reader = self._reader(row.program, row.form, row.part)
             if match is None or not self._whole:
@@ -773,6 +773,12 @@ class LineReader:
         if row and row.filled and not row.cut and row.form is not megatron.TRAINING:
             text = self._before_note(row, self._reader(row.program, row.form, row.part), row.line[row.end :].rstrip())
             self._tails[row.form] = [(row.keys, _tail_of(row.form, row.keys, text))]
+
+
+def _is_field(match: re.Match[bytes] | None, row: LogRow, text: bytes) -> bool:
+    """Whether a line looks like one of a row's, or all that its columns say of a class."""
+    cells = match.groupdict().get("cells") if match and _INDENTED.match(text) else b""
+    return cells is None or (cells != b"" and len(cells.split()) == len(row.head))
 
 
 def _has_keys(row: LogRow, needs: Sequence[str]) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, Union
 
+from trackers.readers.console_log.lines import split
+
 WIDTHS = range(40, 1001)
 BEGINNING = 12
 """Characters of a line that tell what kind of line it is, its digits apart."""
@@ -136,10 +138,16 @@ def _runs(lines: Iterable[bytes], page: Page) -> Iterator[tuple[int, list[bytes]
         full = bool(run) and _length(run[-1]) == page.width and not _is_rule(run[-1])
         begin = _begin(text)
         other = begin in page.begins or ((stamp := _STAMP.match(begin)) and stamp[0] in page.stamps)
+        other = other or (full and _label(line) != b"" and _label(run[0]).startswith(_label(line)))  # a launcher's
         if run and not (line and full and len(run) < LINES and not other):
             yield number - len(run), run
             run = []
         run.append(line)
+
+
+def _label(line: bytes) -> bytes:
+    prefix = split(line)[0]
+    return prefix.label if prefix else b""
 
 
 def _length(line: bytes) -> int:
