@@ -378,23 +378,9 @@ KINDS: tuple[type[Record], ...] = (
 ALL_KINDS: frozenset[type[Record]] = frozenset(KINDS)
 
 _AnyRecord = Union[
-    Start,
-    Config,
-    Metrics,
-    Text,
-    Media,
-    ArtifactRecord,
-    Summary,
-    Define,
-    Alert,
-    Info,
-    Environment,
-    Finish,
-    RankColumns,
-    RankRow,
-    Console,
-    Span,
-]
+    Start, Config, Metrics, Text, Media, ArtifactRecord, Summary, Define, Alert, Info, Environment, Finish,
+    RankColumns, RankRow, Console, Span,
+]  # fmt: skip
 # Not strict, so that "NaN" and "Infinity" become floats where a number is expected.
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_AnyRecord, strict=False)
 

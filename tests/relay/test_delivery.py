@@ -6,7 +6,7 @@ import contextlib
 import errno
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +313,49 @@ def test_one_rejected_record_stands_alone(run: RunDirectory, monkeypatch: pytest
     account = read_account(run, "scripted")
     assert (account.delivered, account.rejected) == (STEPS + 1, 1)
     assert any("show --rejected" in text for text in said)
+
+
+def test_record_of_two_places_loses_the_refused_part_alone(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One record, at its step and over its axis: it was halved without an end, and nothing after it arrived."""
+    monkeypatch.setattr(Scripted, "single_axis", True)
+    two, writer = begun_run(tmp_path / "two", trackers=["scripted"])
+    values = {"epoch": 70.0, "val/loss": 1.0}
+    writer.write(encode(Metrics(step=1, time=T0, values=values, axis=70, over=["epoch"])))
+    writer.write(encode(Metrics(step=2, time=T0 + 1, values={"x": 1.0})))
+    writer.write(encode(Finish(time=T0 + 2, status="finished")))
+    writer.release()
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        if any(record.step == 70 for record in records):
+            raise errors.Rejected("a bad name")
+
+    _plan(monkeypatch, plan)
+    _deliver(two)
+    assert _steps(two) == [1, 2]
+    account = read_account(two, "scripted")
+    assert (account.rejected, account.closed, account.error) == (1, "finished", "")
+
+
+def test_record_refused_at_the_end_is_set_aside(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what a tracker holds until it is closed, what is refused then is kept with its reason, as before."""
+    held: list[Record] = []
+    ended: list[bool] = []
+
+    def plan(call: str, records: Sequence[Record]) -> None:
+        held.extend(record for record in records if record.step == 7)
+        ended.extend([True] if call == "close" else [])
+
+    def refused(tracker: Scripted) -> Iterator[tuple[Record, str]]:
+        return iter([(held[0], "too long")] if ended else [])
+
+    _plan(monkeypatch, plan)
+    monkeypatch.setattr(Scripted, "refused", refused)
+    _deliver(run)
+    kept = [msgspec.json.decode(line) for line in (run.delivery / "scripted.rejected.jsonl").read_bytes().splitlines()]
+    assert [entry["reason"] for entry in kept] == ["too long"]
+    assert read_account(run, "scripted").rejected == 1
 
 
 def test_unexpected_exception_is_isolated_like_a_rejection(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -449,6 +449,34 @@ def test_missing_media_file_is_rejected_alone(server: WandbServer, tmp_path: Pat
     assert [user_row(row) for row in server.runs[ID].history] == [{"a": 1.0}]
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_medium_that_is_refused_as_its_row_is_sent_is_set_aside_alone(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: bool
+) -> None:
+    """The row's other values arrive, and those after it: the records after it were refused for it, and the end."""
+    described = private_names.converted
+
+    def refuse(run: Any, values: dict[str, Any], number: int) -> dict[str, Any]:
+        if "bad" in values:
+            raise TypeError("no such cell")
+        return described(run, values, number)
+
+    monkeypatch.setattr(private_names, "converted", refuse)
+    run = driver(tmp_path)
+    item = picture(tmp_path / "run")
+    records: list[Record] = [Metrics(step=1, time=T0, values={"a": 1.0})]
+    records += [Media(step=1, time=T0, name=name, type="image", items=[item]) for name in ("bad", "good")]
+    after = [Metrics(step=step, time=T0 + step, values={"a": float(step)}) for step in (2, 3)]
+    run.deliver(stream([*records, *([] if last else after)]))
+    assert run.tracker is not None
+    ((record, why),) = run.tracker.refused()
+    assert isinstance(record, Media)
+    assert (record.name, why) == ("bad", "no such cell")
+    first, *others = map(user_row, server.runs[ID].history)
+    assert (first["a"], "bad" in first, first["good"]["_type"]) == (1.0, False, "image-file")
+    assert others == ([] if last else [{"a": 2.0}, {"a": 3.0}])
+
+
 @pytest.mark.slow
 def test_artifact_takes_no_file_from_elsewhere(server: WandbServer, tmp_path: Path) -> None:
     """A record that names a file outside of the run is refused; a path in the artifact doesn't lead out of it."""

@@ -75,7 +75,7 @@ class Refusals:
             refused_any = True
             value = config.get(name)
             self._state.refused_config = {**self._state.refused_config, name: value}
-            self._set_aside(Config(time=0.0, values={name: value}), f"config/{name}", why)
+            self.set_aside(Config(time=0.0, values={name: value}), f"config/{name}", why)
         self._state.sifted = 0 if refused_any else self._state.sifted + 1
         if self._state.sifted == SIFTS:
             logger.warning(
@@ -99,7 +99,7 @@ class Refusals:
                 record: Record = Config(time=0.0, values={name: refused_value})
                 if name != "job_type":
                     record = msgspec.structs.replace(Info(time=0.0), **{name: refused_value})
-                self._set_aside(record, name, refused[0][1])
+                self.set_aside(record, name, refused[0][1])
         self._state.unsaved = {}
         self._state.save()
         return refused_any
@@ -126,18 +126,18 @@ class Refusals:
         for name, why in refused:
             self._state.summary = {other: value for other, value in self._state.summary.items() if other != name}
             self._state.refused_results = {**self._state.refused_results, name: results[name]}
-            self._set_aside(Summary(time=0.0, values={name: results[name]}), f"summary/{name}", why)
+            self.set_aside(Summary(time=0.0, values={name: results[name]}), f"summary/{name}", why)
         # A server that refuses each row alone has another reason than the rows: none is set aside for it.
         if alone and not refused and self._state.blamed < BLAMED_ROWS:
             self._state.blamed += 1
             for record in alone:
-                self._set_aside(record, record.id, "W&B's server refuses this row")
+                self.set_aside(record, record.id, "W&B's server refuses this row")
             ids = [record.id for record in alone]
             self._state.refused_rows = [*self._state.refused_rows, *ids][-REMEMBERED:]
         self._state.careful = max(last, self._state.careful)
         self._state.save()
 
-    def _set_aside(self, record: Record, id: str, why: str) -> None:
+    def set_aside(self, record: Record, id: str, why: str) -> None:
         """Keep a record for :meth:`take`, with the current time if it has none."""
         line = encode(record)
         if not record.id:  # a part of one record, or of several

@@ -684,15 +684,25 @@ class WandbTracker(WandbPrecheck):
                     shutil.rmtree(directory, ignore_errors=True)
 
     def _converted(self, row: HistoryRow, media: dict[str, Any]) -> dict[str, Any]:
-        """A row's media as W&B's client describes them; a table that is a part names those before it."""
-        parts = [record for record in row.records if isinstance(record, Media) and wandb_media.is_part(record)]
-        named = [(next(iter(row_values(record))), record.id) for record in parts]
-        tables = [(name, id, media[name]) for name, id in named if name in media]
-        for name, id, table in tables:
-            self._increments.number(name, id, table)
-        values = self._session.converted(media, row.number)
-        for name, id, table in tables:
-            self._increments.note(name, id, table)
+        """A row's media as W&B's client describes them; a table that is a part names those before it.
+
+        What the client refuses only now is set aside with its record: the row, which has others' values, goes on.
+        """
+        values: dict[str, Any] = {}
+        for record in row.records:
+            given = {name: media[name] for name in row_values(record) if name in media}
+            tables = given.items() if isinstance(record, Media) and wandb_media.is_part(record) else ()
+            for name, table in tables:
+                self._increments.number(name, record.id, table)
+            try:
+                values |= self._session.converted(given, row.number) if given else {}
+            except Exception as error:
+                if not isinstance(failure := client.translate(error), Rejected):
+                    raise
+                self._refusals.set_aside(record, record.id, str(failure))
+                continue
+            for name, table in tables:
+                self._increments.note(name, record.id, table)
         return values
 
     def _publish(self, row: HistoryRow, values: dict[str, Any]) -> None:

@@ -351,6 +351,7 @@ class Delivery:
         failpoint(f"{self.name}.close.before")
         held_after = self._count_held() if self._check_result is not None else None
         self._tracker.close(status)
+        self._poll_tracker()
         failpoint(f"{self.name}.close.after")
         self._pace.accepted()
         self._tracker = None
@@ -489,9 +490,10 @@ class Delivery:
                 if self.account.strange < STRANGE_TRIES:
                     raise errors.Unavailable(f"{type(error).__name__}: {error}") from error
             if len(accepted) > 1:
-                middle = len(batch) // 2
-                self._deliver(batch[:middle])
-                self._deliver(batch[middle:])
+                parts = batch if len(batch) > 1 else accepted  # of one record: at its step, and over its axis
+                middle = len(parts) // 2
+                self._deliver(parts[:middle])
+                self._deliver(parts[middle:])
             elif accepted:
                 self._reject(accepted[0], error, strange=not rejected)
             else:
