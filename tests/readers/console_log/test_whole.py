@@ -648,8 +648,8 @@ def test_bar_behind_a_row_without_an_end_is_no_part_of_it(name: str) -> None:
     keras = "Epoch {0}/9\n32/32 ━━━━━━━━━━━━━━━━━━━━ 2s 10ms/step - accuracy: 0.5{0}00 - loss: 0.9{0}00"
     lines = [keras.format(at) for at in range(1, 9)] if name == "keras" else log_of(name, 8, 3)
     whole = rows(read("\n".join(lines) + "\n")[0])
-    for between in ("", " "):
-        mixed = [line + (between + BAR) * (at == 4) for at, line in enumerate(lines)]
+    for between in (BAR, f" {BAR}", BAR.lower()):
+        mixed = [line + between * (at == 4) for at, line in enumerate(lines)]
         records, note = read("\n".join(mixed) + "\n")
         found = rows(records)
         assert all(values.items() <= whole[step].items() for step, values in found.items()), between

@@ -151,7 +151,7 @@ _BAR_END = re.compile(
     rb"(\| *\d{1,18}/(?:\d{1,18}|\?) \[[^\]\n]{5,1000}\])(?=\s*[^\s\r\n])|(?<=\S)(?=`Trainer\.fit` stopped:)"
 )
 """Where something is written behind a progress bar that doesn't end its line, and that a terminal's width may cut."""
-_BAR_BEGIN = re.compile(rb"((?:[\d|%}\])]|\d[smhGMB]|\dms|iB))(?=[A-Z][a-z][^:|\r\n]{0,80}: {1,4}\d{1,3}%\|)")
+_BAR_BEGIN = re.compile(rb"((?:[\d|%}\])]|\d[smhGMB]|\dms|iB))(?=[A-Za-z][a-z][^:|\r\n]{0,80}: {1,4}\d{1,3}%\|)")
 """Where another's progress bar begins behind a text that lacks its line end, and may lack more."""
 
 _DRAWN_ANEW = re.compile(rb"\x08{8,}\r?")
