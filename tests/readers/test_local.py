@@ -74,7 +74,7 @@ PLACES = {
         dataclasses.replace(DOUBLES, infinity="max_float", time_resolution_s=0.0005),
         lambda info: f"{info.options['MLFLOW_TRACKING_URI']}#{info.project}/{info.id}",
     ),
-    "trackio": Place("trackio", Limits(big_integers="skipped"), lambda info: f"{info.project}/{info.id}"),
+    "trackio": Place("trackio", Limits(big_integers="float"), lambda info: f"{info.project}/{info.id}"),
     "json": Place("json", Limits(), json_log),
     "csv": Place(
         "csv",

@@ -238,7 +238,8 @@ def test_runs_of_one_name_stay_apart(info: RunInfo, tmp_path: Path) -> None:
 
 
 def test_steps_and_values_keep_as_trackio_can(info: RunInfo, caplog: pytest.LogCaptureFixture) -> None:
-    """Steps repeat and go back, NaN and infinities keep their names, only integers above 64 bits are skipped."""
+    """Steps repeat and go back, NaN and infinities keep their names, integers above 64 bits are doubles, as in W&B:
+    they were left out."""
     with caplog.at_level(logging.WARNING, "trackers.trackio"):
         deliver(
             info,
@@ -248,10 +249,20 @@ def test_steps_and_values_keep_as_trackio_can(info: RunInfo, caplog: pytest.LogC
         )
     assert [(step, values) for step, _, values in rows()] == [
         (5, {"x": "NaN", "up": "Infinity", "down": "-Infinity"}),
-        (5, {"x": 2**64 - 1, "ok": True}),
+        (5, {"x": 2**64 - 1, "y": 2.0**64, "ok": True}),
         (2, {"x": 0.1}),
     ]
-    assert "skips integers above 64 bits, as in 'y'" in caplog.text
+    assert caplog.text == ""
+
+
+def test_results_beyond_64_bits_are_doubles(info: RunInfo) -> None:
+    """Also those that are logged with others; they were left out, or text."""
+    deliver(
+        info,
+        Metrics(step=2, time=T0, values={"x": 0.1, "final/n": 2**64}),
+        Summary(time=T0, values={"final/m": 2**70, "k": 2**63}),
+    )
+    assert (config()["final/n"], config()["final/m"], config()["final/k"]) == (2.0**64, 2.0**70, 2**63)
 
 
 def test_odd_names_are_kept(info: RunInfo) -> None:

@@ -13,7 +13,7 @@ from trackers.backends.shared.append_file import file_name
 from trackers.backends.trackio.store import Files, TrackioStore
 from trackers.errors import Rejected
 from trackers.formats import conversations
-from trackers.records import ArtifactRecord, Media, MediaFile
+from trackers.records import ArtifactRecord, Media, MediaFile, nearest_double
 from trackers.support import confined
 from trackers.tracker import RunInfo
 
@@ -169,6 +169,11 @@ def run_folder(name: str, run_id: str) -> str:
 def files_folder(name: str, run_id: str) -> str:
     """The folder of a run's files among its project's: its name too, since trackio's page shows no ids elsewhere."""
     return f"{file_name(name)}-{run_id}"
+
+
+def as_number(value: Any) -> Any:
+    """An integer above the 64 bits of trackio's JSON as the nearest float, any other value as it is."""
+    return nearest_double(value) if isinstance(value, int) and value not in INTEGERS else value
 
 
 def to_trackio_json(value: Any) -> Any:

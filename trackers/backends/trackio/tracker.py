@@ -29,8 +29,8 @@ import msgspec
 from trackers.backends.shared.append_file import FileShrunk
 from trackers.backends.shared.console_log import NAME, ConsoleLog
 from trackers.backends.trackio.media import (
-    INTEGERS,
     artifact_files,
+    as_number,
     files_folder,
     media_values,
     report,
@@ -588,7 +588,7 @@ class TrackioTracker(TrackioPrecheck):
         elif isinstance(record, Summary):
             take_results(self._state["final"], record, final_name)
             for name, value in record.values.items():
-                self._state["final"][final_name(name)] = to_trackio_json(name_floats(value))
+                self._state["final"][final_name(name)] = to_trackio_json(name_floats(as_number(value)))
         elif isinstance(record, Environment):
             merge(self._state.setdefault("environment", {}), to_trackio_json(name_floats(record.values)))
             self._wait("environment.json")
@@ -635,13 +635,11 @@ class TrackioTracker(TrackioPrecheck):
             return values
         row = {}
         for name, value in values.items():
-            if isinstance(value, int) and value not in INTEGERS:
-                _logger.warning("trackio skips integers above 64 bits, as in %r; log them as floats or text", name)
-            elif name.startswith(SUMMARY_PREFIX):
-                self._state["final"][name] = name_floats(value)
+            if name.startswith(SUMMARY_PREFIX):
+                self._state["final"][name] = name_floats(as_number(value))
                 self._state["dirty"] = True
             else:
-                row[self._stored_name(name)] = value
+                row[self._stored_name(name)] = as_number(value)
         if tuple(row) == names and len(self._plain) < MOST_SHAPES:
             self._plain.add(names)
         return row
