@@ -691,7 +691,7 @@ class WandbTracker(WandbPrecheck):
         values: dict[str, Any] = {}
         for record in row.records:
             given = {name: media[name] for name in row_values(record) if name in media}
-            tables = given.items() if isinstance(record, Media) and wandb_media.is_part(record) else ()
+            tables = list(given.items()) if isinstance(record, Media) and wandb_media.is_part(record) else []
             for name, table in tables:
                 self._increments.number(name, record.id, table)
             try:
