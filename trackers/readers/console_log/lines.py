@@ -174,13 +174,9 @@ def pieces(line: bytes) -> Sequence[tuple[bytes, bool]]:
         return ((line, whole),)
     parts = []
     for part in line.rstrip(b"\r\n").split(b"\r"):
-        if b"%|" in part:
-            own = split(part)[1]  # behind a launcher's prefix a bar is the line's own
-            parts += (part[: len(part) - len(own)] + _BAR_BEGIN.sub(rb"\1\0\r", _BAR_END.sub(rb"\1\r", own))).split(
-                b"\r"
-            )
-        else:
-            parts.append(part)
+        own = split(part)[1] if b"%|" in part else b""  # behind a launcher's prefix a bar is the line's own
+        shown = _BAR_BEGIN.sub(rb"\1\0\r", _BAR_END.sub(rb"\1\r", own))
+        parts += (part[: len(part) - len(own)] + shown).split(b"\r")
     parts = [part for part in parts if part.strip(b" \b")]
     last = len(parts) - 1
     return [(part.rstrip(b"\0"), (whole or place < last) and part[-1:] != b"\0") for place, part in enumerate(parts)]
