@@ -282,7 +282,10 @@ def result(**changes: Any) -> Result:
 @pytest.mark.slow
 @pytest.mark.heavy
 def test_comparison_report_has_all_that_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
-    """Winner with its reason, hardware, configuration, throughput, step times, memory, variance, timestamps."""
+    """Winner with its reason, hardware, configuration, throughput, step times, memory, variance, timestamps.
+
+    The first states its speed, which the rest of it agrees with to the rounding; the other's is derived.
+    """
     write_benchmark("rocm_20260105_112906", benchmark())
     faster = {"total_steps": 10, "avg_step_time_seconds": 4.877, "min_step_time_seconds": 4.8,
               "max_step_time_seconds": 5.0, "std_step_time_seconds": 0.04877}  # fmt: skip
@@ -291,7 +294,7 @@ def test_comparison_report_has_all_that_is_documented(capsys: pytest.CaptureFixt
     assert compare_results.main([]) == 0
     out = capsys.readouterr().out
     assert (
-        "Winner: cuda_20260105_143022. 6718.9 tokens/s per GPU, 100.0 % more than rocm_20260105_112906 (3359.4)." in out
+        "Winner: cuda_20260105_143022. 6718.9 tokens/s per GPU, 100.0 % more than rocm_20260105_112906 (3359.5)." in out
     )
     assert "Report saved to benchmark_results/comparison_report.md" in out
     report = Path("benchmark_results/comparison_report.md").read_text()
