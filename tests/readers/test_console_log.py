@@ -9,6 +9,7 @@ import io
 import itertools
 import math
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from benchmarks import log_reading
 from tests import ROOT
 from trackers.errors import NotFound, UsageError
 from trackers.readers.console_log import reader as stream
-from trackers.readers.console_log.forms.fields import FieldReader
+from trackers.readers.console_log.forms.fields import AVERAGE, OWN, FieldReader
 from trackers.readers.console_log.programs import megatron as log_names
 from trackers.readers.console_log.reader import LogReader, LogStream
 from trackers.readers.reader import Reader
@@ -316,11 +317,24 @@ def test_line_written_over_another_is_two_rows() -> None:
     assert rows(read_text(broken)) == {1: {"train_loss": 2.5}, 2: {"train_loss": 3.5}}
 
 
+def original(name: str) -> str:
+    """The log's key for a name, of which there must be no second; where programs spell it differently, one of these."""
+    if name.startswith(OWN):
+        return name.removeprefix(OWN)
+    memory = re.fullmatch(r"gpu/(?:(\w+?)_)?(max_)?memory_(?:used_gib|free_gib|total_gib|used_percent)", name)
+    if memory:
+        label = " ".join(part.rstrip("_") for part in memory.groups() if part)
+        short = f"{label} mem usage".strip()
+        return f"{short}/usage_ratio" if memory[2] else f"{short}/free/total/usage_ratio"
+    keys = {known: key for key, known in reversed(log_names.NAMES.items())}
+    return keys.get(name) or keys.get(name.removesuffix(AVERAGE)) or name.removesuffix(AVERAGE)
+
+
 def test_unknown_key_keeps_its_name_beside_ours() -> None:
     """A key that is called as another value is here doesn't take its place."""
     found = rows(read_text(line(1, extra=" train_loss: 9.0 | my metric: 4/5 | note: hello |")))
     assert found[1] == {"train_loss": 2.5, "log/train_loss": 9.0, "my metric": 4, "my metric_avg": 5}
-    assert log_names.original("log/train_loss") == "train_loss"
+    assert original("log/train_loss") == "train_loss"
 
 
 KEYS = [key for key in log_names.NAMES if "validation" not in key and "test" not in key]
@@ -329,7 +343,7 @@ KEYS = [key for key in log_names.NAMES if "validation" not in key and "test" not
 def test_name_leads_back_to_the_key() -> None:
     """From each name the log's key can be had, in one of its spellings."""
     names = {key: log_names.metric_names(key)[0] for key in KEYS}
-    assert names == {key: log_names.metric_names(log_names.original(name))[0] for key, name in names.items()}
+    assert names == {key: log_names.metric_names(original(name))[0] for key, name in names.items()}
 
 
 @pytest.mark.heavy
@@ -339,7 +353,7 @@ def test_names_of_other_keys_are_reversible(key: str) -> None:
     key = key.strip()
     if key in log_names.NAMES or not key:
         return
-    assert log_names.original(log_names.metric_names(key)[0]) == key or "mem usage" in key
+    assert original(log_names.metric_names(key)[0]) == key or "mem usage" in key
 
 
 NUMBERS = st.one_of(st.floats(), st.integers(0, 10**12))

@@ -30,7 +30,7 @@ FORMS = {
     "csv": (7, "5d9aa986c8d4307f"),
     "hf": (1, "c5287e37c1bac70e"),
     "json": (1, "da91135193311320"),
-    "log": (18, "124e59c6f4c73c84"),
+    "log": (19, "f4cbffa0803fad7d"),
     "mlflow": (1, "d18bd214dff18595"),
     "session": (1, "eb6e39f2e8732d17"),
     "tb": (1, "09b9430da1d98c64"),

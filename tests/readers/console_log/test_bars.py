@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.readers.console_log.test_programs import read, rows
 from trackers.readers.console_log.bars import Paired, bar_steps
+from trackers.readers.console_log.reader import LogStream
 from trackers.records import Metrics
 
 
@@ -200,3 +202,45 @@ def test_evaluations_of_several_epochs_between_counted_rows_have_numbers_of_thei
     records, _ = read(text + row(2.0) + "\n" + EVALUATED.format(2.0))
     found = [(record.step, record.values["epoch"]) for record in records if isinstance(record, Metrics)]
     assert found == [(0, 0), (1, 0.5), (1, 1.0), (2, 1.5), (3, 2.0), (3, 2.0)]
+
+
+FOREIGN = "  3%|▎ | 3/100 [00:01<00:30, 3.2it/s]"
+"""Of a loop that isn't Trainer's."""
+UNSURE = "steps are a progress bar's, and too few rows tell whether it is training's"
+
+
+@pytest.mark.parametrize("lines", [
+    [FOREIGN, row(0.1)],
+    [row(0.1), FOREIGN, row(0.2), row(0.3)],
+    [row(0.1), FOREIGN, row(0.2)],
+    [row(0.1), bar(3, 100), row(0.2), bar(7, 100), row(0.3)],
+    [FOREIGN, row(0.1), "{'train_runtime': 9.5, 'train_loss': 2.5, 'epoch': 1.0}"],
+    [FOREIGN, EVALUATED.format(1.0), row(0.3)],
+    [bar(3, 1000), row(0.01), bar(5, 1000), row(0.02), bar(9, 1000), row(0.03)],
+])  # fmt: skip
+def test_bar_that_too_few_rows_confirm_is_noted(lines: Sequence[str]) -> None:
+    """It may be of something else."""
+    assert UNSURE in read("\n".join(lines) + "\n")[1]
+
+
+@pytest.mark.parametrize("lines", [
+    [bar(10, 100), row(0.1), bar(20, 100), row(0.2)],
+    [bar(10, 90), row(0.1), bar(10, 90), bar(20, 90), row(0.2)],
+    [bar(10, 90), row(0.1), bar(20, 90), row(0.2), bar(30, 90), row(0.3)],
+    [bar(10, 100), FOREIGN, row(0.1), bar(10, 100), bar(20, 100), row(0.2), bar(20, 100)],
+], ids=["ends", "redrawn", "three", "beside another"])  # fmt: skip
+def test_bar_that_enough_rows_confirm_is_trainings(lines: Sequence[str]) -> None:
+    """By where it ends, by being drawn once more behind its row, or by three steps that agree with the epochs."""
+    records, note = read("\n".join(lines) + "\n")
+    assert (list(rows(records)), note) == ([10, 20, 30][: len(rows(records))], "")
+
+
+@pytest.mark.parametrize(("before", "beside", "sure"), [(0, "", True), (3, "", False), (0, bar(3, 900), False)])
+def test_bar_of_a_log_that_is_read_but_once_is_confirmed_at_its_end(before: int, beside: str, sure: bool) -> None:
+    """As standard input is: where another bar is beside it, or it is late, the note says so."""
+    lines = [line for step in range(10, 80, 10)
+             for line in (beside, bar(step - before, 100), row(step / 100), bar(step, 100))]  # fmt: skip
+    stream = LogStream("standard input", 1e9, 2026)
+    found = list(rows(list(stream.read(io.BytesIO("\n".join([*lines, ""]).encode())))))
+    assert (stream.note() == "") == sure == (UNSURE not in stream.note())
+    assert not sure or found == list(range(10, 80, 10))

@@ -258,6 +258,29 @@ def test_epoch_of_keras_ends_with_the_last_bar_of_its_length(release: int, found
     assert other[8].get("evaluate/loss") == 0.77
 
 
+TWO = "epochs begin twice, as where two processes write: rows are of either, and may be of the epoch before"
+
+
+@pytest.mark.parametrize("label", ["", "{}: ", "[rank{}]: "], ids=["none", "srun", "rank"])
+@pytest.mark.parametrize("drawn", [(), (1, 4), (4,)], ids=["last", "bars", "twice"])
+@pytest.mark.parametrize("found", ["", " - val_loss: 0.{}500"], ids=["train", "validation"])
+@pytest.mark.parametrize("release", BARS)
+def test_bars_of_two_processes_are_no_evaluations(release: int, found: str, drawn: tuple[int, ...], label: str) -> None:
+    """Of an epoch that begins twice at once a bar of its length is training's; one of another length is evaluate's."""
+    under_way, done = BARS[release]
+    lines: list[str] = []
+    for epoch in (1, 2):
+        bars = [under_way.format(batch, f"0.{{}}{epoch}{batch}0") for batch in drawn]
+        for line in (f"Epoch {epoch}/2\n", *bars, done.format(f"0.{{}}{epoch}90", found.format(epoch))):
+            lines += [label.format(rank) + line.format(8 - rank) for rank in (0, 1)]
+    records, note = read("".join(lines))
+    assert TWO in note
+    assert {step for step, _ in points(records)} == {4 * epoch + batch for epoch in (0, 1) for batch in (*drawn, 4)}
+    assert not any(name.startswith("evaluate/") for row in rows(records).values() for name in row)
+    records, _ = read("".join(lines) + done.format("0.7700", "").replace("4/4", "9/9"))
+    assert rows(records)[8]["evaluate/loss"] == 0.77
+
+
 TEST = "{0}/4 ━━━━ {1}s {2}ms/step - accuracy: 0.5000 - loss: 0.{3}00\n"
 
 

@@ -18,6 +18,7 @@ from tests.readers.console_log.test_programs import read, rows
 from trackers.errors import NotFound
 from trackers.readers.console_log.lines import COLOR
 from trackers.readers.console_log.reader import LogReader
+from trackers.records import Text
 
 Dice = random.Random
 
@@ -599,6 +600,19 @@ def test_dictionaries_on_one_line_are_rows_each(between: str, count: int) -> Non
     assert list(rows(read(text.replace("'", '"').replace("}", ', "global_step/max_steps": "7/9"}') + "\n")[0])) == [7]
 
 
+@pytest.mark.parametrize("every", [True, False], ids=["each", "one"])
+@pytest.mark.parametrize("again", ["\r{}", "\r{}\r{}", "\x1b[K\r{}", "  \r{}", "{}", "\r[rank0]: {}"])
+@pytest.mark.parametrize("head", ["", "[rank0]: ", "10:00:00 "])
+def test_dictionary_that_is_drawn_again_on_its_line_is_one_row(head: str, again: str, every: bool) -> None:
+    """It says the same; what stands on the next line is another row, and has the next number."""
+    lines = [head + TRAINER.format(step) for step in range(1, 5)]
+    whole = read("\n".join(lines) + "\n")
+    for at in range(4) if every else [1]:
+        lines[at] += again.format(*[TRAINER.format(at + 1)] * 2)
+    records, note = read("\n".join(lines) + "\n")
+    assert (rows(records), note) == (rows(whole[0]), whole[1])
+
+
 @pytest.mark.parametrize("end", ["", "\n", "\n" + OLMO.format(4)], ids=["open", "last", "middle"])
 @pytest.mark.parametrize("cut", ["    train/CE lo", "    train/CE loss", "    o", "    train/CE loss="])
 def test_last_line_of_olmos_row_that_is_cut_is_counted(cut: str, end: str) -> None:
@@ -655,6 +669,42 @@ def test_bar_behind_a_row_without_an_end_is_no_part_of_it(name: str) -> None:
         assert all(values.items() <= whole[step].items() for step, values in found.items()), between
         assert found == whole or counted(note) == 1, between
         assert [found.get(step) == values for step, values in whole.items()].count(False) <= 1
+
+
+BARS = (
+    " " + BAR, "  3%|▎ | 3/100 [00:01<00:30, 3.2it/s]", " 43%|▎ | 43/100 [00:01<00:30, 3.2it/s]",
+    "3%|▎ | 3/100 [00:01<00:30, 3.2it/s]", " Map (num_proc=8):   3%|▎ | 3/100 [00:01<00:30, 3.2 examples/s]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("bar", BARS)
+@pytest.mark.parametrize("end", [" rank-3 rocm max mem usage/usage_ratio: 95.50GB/33.16%", " num zeros: 5"])
+def test_field_without_an_end_before_a_bar_is_counted_on_each_row(end: str, bar: str) -> None:
+    """Where every row of Primus has one behind it, too: nothing tells where the field ends; with an end it is read."""
+    lines = [line[: line.rindex("|") + 1] for line in log_of("primus", 6, 3)]
+    whole = rows(read("\n".join(lines) + "\n")[0])
+    ended = rows(read("\n".join(line + end + " |" for line in lines) + "\n")[0])
+    assert all(whole[step].items() < ended[step].items() for step in whole)
+    assert (rows(read("\n".join(line + end + " |" + bar for line in lines) + "\n")[0])) == ended
+    records, note = read("\n".join(line + end + bar for line in lines) + "\n")
+    assert counted(note) == len(lines)
+    assert all(values.items() <= ended[step].items() for step, values in rows(records).items())
+    mixed = [line + end + bar * (at == 3) for at, line in enumerate(lines)]
+    assert counted(read("\n".join(mixed) + "\n")[1]) == 1
+
+
+@pytest.mark.parametrize("every", [True, False], ids=["each", "one"])
+@pytest.mark.parametrize("behind", ["[W301 ProcessGroup.cpp:1] Warning: something 5", "WARNING:root:slow step",
+                                    "/x/y.py:12: UserWarning: foo is deprecated"])  # fmt: skip
+@pytest.mark.parametrize("value", ["np.float64(0.5)", "0.5", "nan", "-1"])
+def test_warning_behind_a_row_of_verl_without_an_end_is_no_part_of_it(value: str, behind: str, every: bool) -> None:
+    """A value and a warning with a colon are no key with words for a value."""
+    lines = [f"step:{step} - actor/lr:0.{step} - critic/score:{value}" for step in range(1, 6)]
+    head = "step:0 - val-core/a/acc/mean@1:0.5 - actor/pg_loss:0.5\n"
+    lines = [line + behind * (every or at == 2) for at, line in enumerate(lines)]
+    records, note = read(head + "\n".join(lines) + "\n")
+    assert counted(note) == (5 if every else 1)
+    assert not any(record.values for record in records if isinstance(record, Text))
 
 
 def test_bar_behind_a_heading_is_no_part_of_it() -> None:

@@ -255,6 +255,7 @@ VARIANTS: dict[str, Sample] = {
                 "kl": 0.334, "clip_ratio/low_mean": 0.3, "epoch": 0.3},
         },
         "Hugging Face Trainer", release="transformers 4",
+        note="steps are a progress bar\'s, and too few rows tell",
     ),
     "trainer-swift": Sample(
         {
@@ -557,6 +558,7 @@ VARIANTS: dict[str, Sample] = {
             6: {"loss": 2.7, "grad_norm": 1.48, "learning_rate": 4e-05, "epoch": 0.9},
         },
         "Hugging Face Trainer", release="transformers 4",
+        note="steps are a progress bar\'s, and too few rows tell",
     ),
     "verl-joined": Sample(
         {
@@ -947,6 +949,7 @@ VARIANTS: dict[str, Sample] = {
                 "train_samples_per_second": 5.3, "train_steps_per_second": 0.9, "train_loss": 2.58},
         },
         "Hugging Face Trainer", release="transformers 4", status="finished",
+        note="steps are a progress bar\'s, and too few rows tell",
     ),
     "torchtitan-interleaved": Sample(
         {

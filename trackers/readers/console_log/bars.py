@@ -25,6 +25,9 @@ LEAST_DECIMALS, LEAST_DIGITS = 2, 4
 """Decimals that transformers 4 writes of an epoch, and digits that transformers 5 does, where they aren't 0."""
 MOST = 0.9
 """Share of the rows that agree about the steps of an epoch, if these are to tell steps."""
+SURE, NEAR = 3, 1.25
+"""How many steps must agree with the epochs, and how nearly, if a bar is surely training's: one less where it ends with
+an epoch, or is drawn once more behind a row, as the row's own program does; twice as many where they don't."""
 
 
 class Paired(NamedTuple):
@@ -42,7 +45,8 @@ class BarSteps:
 
     behind: the bar behind a row says its step, else the one before it. again: so does mostly the one before it, where
     the one behind it isn't there. length: of that bar. others: lengths of bars that say nothing of rows. per_epoch:
-    steps of an epoch; 0.0 if nothing tells it. decimals, digits: of the epochs. late: bars and epochs disagree.
+    steps of an epoch; 0.0 if nothing tells it. decimals, digits: of the epochs. late: bars and epochs disagree. sure:
+    enough rows say that the bar is training's.
     """
 
     behind: bool = False
@@ -53,6 +57,7 @@ class BarSteps:
     decimals: int = 0
     digits: int = 0
     late: bool = False
+    sure: bool = False
 
     def step_of(self, epoch: Number | None, before: Mapping[int, int], behind: tuple[int, int] | None,
                 last: int) -> int | None:  # fmt: skip
@@ -114,13 +119,16 @@ def _candidate(
     steps = {step for _, step in said}
     if not agree or steps == {length} or not (agreed or 2 * len(steps) >= max(3, len({epoch for epoch, _ in said}))):
         return None  # it is done, or stands still
-    again = 2 * sum(row.behind == (length, row.before.get(length)) for row in rows if row.behind) > len(ranges)
+    drawn = sum(row.behind == (length, row.before.get(length)) for row in rows if row.behind)
+    again = 2 * drawn > len(ranges)
     suits = again or not rows[0].before.get(length)
     per_epoch = _within(low, high, length) if agreed else 0.0
     ends = any(low <= length / count <= high for count in range(1, 1 + round(min(length / max(low, 1.0), 1000.0))))
     even = _multiples([step for _, step in said])
     late = not agreed and 2 * even < len(said)
-    found = BarSteps(behind, again, length, frozenset(), per_epoch, decimals, digits, late)
+    few = SURE - (ends or drawn > 0) if agreed and high < NEAR * low else 2 * SURE
+    sure = len(steps) >= few and 2 * len(said) >= len(rows)
+    found = BarSteps(behind, again, length, frozenset(), per_epoch, decimals, digits, late, sure)
     return (agree + even, ends, suits == behind, length), found
 
 

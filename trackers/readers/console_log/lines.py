@@ -160,9 +160,14 @@ _DICTIONARIES = re.compile(rb"(?<=\})(?=\s*(?:\[[^\]\s]{1,200}\]:? ?|\([^()\n]{0
 """Where a dictionary stands behind another, of which a process wrote no line end yet."""
 
 
+def _shown(part: bytes) -> bytes:
+    """What a part of a line says, whoever wrote it: the same once more is the part drawn anew."""
+    return split(COLOR.sub(b"", part))[1].strip(b" \b\0")
+
+
 def pieces(line: bytes) -> Sequence[tuple[bytes, bool]]:
     """What a line shows one after the other: carriage returns go back to its beginning, and a progress bar that stands
-    without a line end has another text behind it.
+    without a line end has another text behind it. What is the same as the part before it is left out.
 
     Returns:
         texts, and whether each has its end.
@@ -178,6 +183,7 @@ def pieces(line: bytes) -> Sequence[tuple[bytes, bool]]:
         shown = _BAR_BEGIN.sub(rb"\1\0\r", _BAR_END.sub(rb"\1\r", own))
         parts += (part[: len(part) - len(own)] + shown).split(b"\r")
     parts = [part for part in parts if part.strip(b" \b")]
+    parts = [part for before, part in zip([b"", *parts], parts, strict=False) if _shown(before) != _shown(part)]
     last = len(parts) - 1
     return [(part.rstrip(b"\0"), (whole or place < last) and part[-1:] != b"\0") for place, part in enumerate(parts)]
 

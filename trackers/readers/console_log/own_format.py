@@ -22,16 +22,7 @@ from typing import Any
 from trackers.errors import MissingPackage, UsageError, did_you_mean
 from trackers.readers.console_log.forms import fields
 from trackers.readers.console_log.forms.fields import FieldLayout
-from trackers.readers.console_log.forms.program import (
-    BEGIN,
-    END,
-    EVAL,
-    PROGRESS,
-    RESUME,
-    TRAIN,
-    Form,
-    Program,
-)
+from trackers.readers.console_log.forms.program import BEGIN, END, EVAL, PROGRESS, RESUME, TRAIN, Form, Program
 
 VARIABLE = "TRACKER_LOG_FORMAT"
 """Environment variable with the files, separated as ``PATH`` is; the flag ``--log-format`` adds to it."""

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -98,8 +98,7 @@ class LogStream:
         survey = survey or Survey()
         limits = survey.restarts
         self._limits = [min(limits[number:], default=None) for number in range(len(limits))]
-        self._limit: int | None = None  # of the row at hand
-        self._survey = survey
+        self._survey, self.bars = survey, survey.bars
         self._probe = _probe(year, formats)
         self.lines = LineReader(year, latest, formats, survey.told)
         self.facts = MachineFacts()
@@ -229,7 +228,6 @@ class LogStream:
         yield from self._leave_pending()
         yield from began
         if row.kind == TRAIN:
-            self._limit = self._limit_of_attempt()
             yield from self._leave_ahead(began)
         self.lines.fill(row)
         if row.kind == TRAIN and self._next:
@@ -243,9 +241,10 @@ class LogStream:
         if row.form.ends:
             self._ended = "finished"
         self.account.count(row, self.lines.number, text)
-        self._limit = self._limit_of_attempt()
 
-    def _limit_of_attempt(self) -> int | None:
+    @property
+    def _limit(self) -> int | None:
+        """The highest step of this attempt that no later one trained again."""
         return self._limits[self.attempt - 1] if self.attempt <= len(self._limits) else None
 
     def _take_held(self, rows: Sequence[LogRow]) -> Iterator[Record]:
@@ -258,13 +257,13 @@ class LogStream:
         behind = (row_after.total or 0, row_after.step or 0) if row_after is not None else None
         last = 0 if self._evidence or self._is_second(row) else self._steps.get(row.program, 0)
         epoch = row.values.get("epoch")
-        step = self._survey.bars.step_of(epoch, bars, behind, last)
+        step = self.bars.step_of(epoch, bars, behind, last)
         counted = row.kind == TRAIN and not row.form.ends
-        if step is None and counted and self._survey.bars.length:  # which tells other rows' steps
+        if step is None and counted and self.bars.length:  # which tells other rows' steps
             row.bad = True
             self.account.count(row, self._held_line, row.line)
             return
-        length = self._survey.bars.length_of(bars, step)
+        length = self.bars.length_of(bars, step)
         if length is not None:
             self._bar_length, row.elapsed = length, self._spent[length]
         elif row_after is not None and row_after.step == step:
@@ -272,7 +271,8 @@ class LogStream:
         if step is None and self._is_nodes_copy(row):
             self.account.count(row, self._held_line, row.line, copy=True)
             return
-        self.account.late |= self._survey.bars.late
+        self.account.late |= self.bars.late
+        self.account.by_bar |= step is not None
         row.bar = self._bar_length
         row.step = self._count(row, epoch, counted) if step is None else step
         if epoch is not None and len(self.paired[row.kind]) < ROWS_PAIRED:
@@ -296,7 +296,7 @@ class LogStream:
         count = self._steps.get(row.program, 0)
         if self._evidence or fell:
             count = 0 if epoch is None else max((n for known, n in self._counted if known < epoch), default=0)
-        self.account.numbered |= not self._survey.bars.length
+        self.account.numbered |= not self.bars.length
         if row.kind == EVAL and epoch is not None:
             counted = self._evaluated[0] == count and self._evaluated[1] < epoch
             self._evaluated = (count + counted, float(epoch))
@@ -805,7 +805,7 @@ class Account:
     def __init__(self) -> None:
         self.seen = self.bad = 0
         self.first: tuple[int, bytes] | None = None
-        self.numbered = self.late = self.unsure = False
+        self.numbered = self.late = self.unsure = self.by_bar = self.twice = False
         self.again: list[tuple[int, int, int]] = []
         self.fell: list[tuple[int, int, int]] = []
         self.others: list[tuple[int, int]] = []
@@ -828,7 +828,10 @@ class Account:
 
     def close(self, stream: LogStream) -> None:
         """Add what was found only behind the lines that it is about, such as which programs there are."""
-        self.unsure = stream.lines.unsure
+        self.unsure, self.twice = stream.lines.unsure, stream.lines.twice
+        found = paired_steps(stream.paired)
+        odd = len(stream.lines.bars) > 1 or found.late or (found.behind and not found.again)
+        self.by_bar &= not found.sure or (odd and not stream.bars.length)  # of a log that is read but once
         for program, known in stream.lines.maybe.items():
             if stream.lines.is_known(program):
                 self.seen += known.lines
@@ -861,10 +864,14 @@ class Account:
             yield f"values of {program}'s rows are called {head}/…"
         if self.numbered:
             yield "the log has no steps: its rows are numbered"
+        if self.twice:
+            yield "epochs begin twice, as where two processes write: rows are of either, and may be of the epoch before"
         if self.unsure:
             yield "the log doesn't say how long epochs were, nor shows each step: steps behind the first may be too low"
         if self.late:
             yield "steps are a progress bar's, and the epochs don't agree with it: it may be late, and steps too low"
+        elif self.by_bar:
+            yield "steps are a progress bar's, and too few rows tell whether it is training's"
 
     def _add_bad(self, count: int, line: int, text: bytes) -> None:
         self.bad += count
@@ -884,6 +891,11 @@ class Survey(NamedTuple):
     bars: BarSteps = BarSteps()
     told: Collection[str] = ()
     page: Page = NO_PAGE
+
+
+def paired_steps(paired: Mapping[str, Sequence[Paired]]) -> BarSteps:
+    """How bars tell the steps of a log's rows of training; of evaluations, which may have one of their own, if none."""
+    return bar_steps(paired.get(TRAIN) or paired.get(EVAL, ()))
 
 
 Opened = Callable[[], contextlib.AbstractContextManager[BinaryIO]]
@@ -914,7 +926,7 @@ def survey(opened: Opened, year: int, formats: Sequence[Program] = (), page: Pag
             steps = [record.from_step for record in stream.read(file) if isinstance(record, Start)]
         counts = {name: count for name, count in stream.lines.known.items() if name not in HELPERS}
         main = max(counts, key=lambda name: counts[name], default="")
-        bars = bar_steps(stream.paired[TRAIN] or stream.paired[EVAL])  # an evaluation may have a bar of its own
+        bars = paired_steps(stream.paired)
         again = bars != found.bars and found.bars == BarSteps()
         found = Survey([step for step in steps if step is not None], main, bars, tuple(stream.lines.known), page)
         if not again:
@@ -1104,7 +1116,7 @@ class LogReader(Reader):
     """Console logs as runs: a file (perhaps packed), a glob, or ``-`` for standard input, which is kept."""
 
     scheme = "log"
-    form = 18
+    form = 19
 
     def runs(self, where: str) -> list[SourceRun]:
         """One run for each file, the one changed last first. See :class:`trackers.readers.reader.Reader`."""

@@ -38,6 +38,8 @@ _OPEN = re.compile(rb"\|\s*(?:\w+ )?(?:max )?mem usage[/\w]*:[^|]*(?:GB|GiB|%)\s
 """A last field behind which no "|" stands, though others have one: Primus joins its fields."""
 _GLUED = re.compile(rb"\|(?:(?=[^\s|])|[^|\n]*%\|[^|\n]*\| *\d{1,18}/\d{1,18} \[)[^|\n]*$")
 """Another process's text, or bar, behind a row's last "|", which a blank follows where the row goes on."""
+_DESCRIBED = re.compile(rb"\|(?:\s*\d{1,3}|[^|:]*: (?:  \d| \d\d|100))%\||\|[^\s|]|[^:]*$")
+"""Where such a text follows the "|" at once; else the row's last field stands between."""
 _JOINED = re.compile(
     rb"(?<=\S)(?=Step Time : \d|\[Rank \d{1,9}\] \(after | {0,2}\[\d{4}-\d\d-\d\d [\d:.]{8,15}\] iteration )"
 )
@@ -178,11 +180,11 @@ class LineReader:
         self._begins: dict[Form, bytes] = {}  # of rows that are told by all that they say
         self._open = False  # an epoch began, and isn't done, or columns of training
         self._drawn = 0  # steps of the newest epoch, if its bar was seen on its way
+        self._twice = False  # the newest epoch began twice, without a bar between
+        self.twice = False  # an epoch did, as of two processes
         self.tests = 0  # evaluations that were done, and followed by another
-        self._tested: tuple[bytes | None, bool] = (
-            None,
-            False,
-        )  # length of an evaluation's bar that was under way; it is done
+        # The length of an evaluation's bar that was under way, and whether it is done.
+        self._tested: tuple[bytes | None, bool] = (None, False)
         self._took: bytes | None = None  # by the bar behind an evaluation's columns
 
     def rows(self, line: bytes, whole: bool | None = None, last: bool = True) -> Sequence[LogRow]:
@@ -533,10 +535,7 @@ class LineReader:
     ) -> Sequence[LogRow]:
         """Take note of a line that has no values."""
         if form.kind == kinds.EPOCH:
-            before, self.epoch, epochs = self.epoch, _int(groups.get("epoch")), _int(groups.get("epochs"))
-            self.fits += before is not None and self.epoch is not None and self.epoch <= before
-            self._open, self._drawn, self._tested = True, 0, (None, False)
-            self.epochs = epochs if epochs is not None else self.epochs
+            self._begin_epoch(_int(groups.get("epoch")), _int(groups.get("epochs")))
         elif form.kind == kinds.HEADER:
             columns = _grouped(groups["columns"].decode("utf-8", "replace").split())
             self.columns[form.named if form.named != "{}" else TRAIN] = columns
@@ -564,6 +563,15 @@ class LineReader:
                 step = int(groups["next"]) - 1
             return [LogRow(step, form.kind, program, form, line, begin, end, filled=True)]
         return ()
+
+    def _begin_epoch(self, epoch: int | None, epochs: int | None) -> None:
+        """Note that an epoch begins, of so many."""
+        before, self.epoch = self.epoch, epoch
+        self.fits += before is not None and epoch is not None and epoch <= before
+        self._twice = self._open and not self._drawn and epoch == before is not None
+        self.twice = self.twice or self._twice
+        self._open, self._drawn, self._tested = True, 0, (None, False)
+        self.epochs = epochs if epochs is not None else self.epochs
 
     def _of_own(self, lines: Sequence[bytes]) -> Sequence[LogRow] | None:
         """The rows of a user's own programs; None where a line isn't of one."""
@@ -651,8 +659,9 @@ class LineReader:
             self._drawn, self._open = self._drawn * self._open, False
 
     def _is_epochs(self, row: LogRow, outside: Form, groups: dict[str, Any]) -> bool:
-        """Whether a bar is that of the epoch that is done, drawn once more on a line of its own."""
-        again = 0 < self._drawn == _int(groups.get("of")) and not _is_on_the_way(row, groups)
+        """Whether a bar is that of the epoch that is done, drawn once more on its own line, or another process's."""
+        of, (_, length) = _int(groups.get("of")), self._epochs[row.program].get(self.epoch or 0, (0, 0))
+        again = (0 < self._drawn == of and not _is_on_the_way(row, groups)) or (self._twice and of == length)
         return self.epoch is not None and (again or not outside.pattern.match(row.line, row.begin))
 
     def _steps_before(self, program: Program, epoch: int, batch: int, of: int | None) -> int:
@@ -696,7 +705,9 @@ class LineReader:
                 return Fields({}, {}, (), False) if row.bad else reader.read(text.rpartition(layout.between)[0])
             return reader.read(text[: -len(layout.closes)])
         if row.program.family == megatron.FAMILY:
-            text = _GLUED.sub(b"|", text)
+            glued = _GLUED.search(text)
+            if glued is not None:
+                row.cut, text = row.cut or not _DESCRIBED.match(glued[0]), text[: glued.start() + 1]
             if b"rank-" in text:
                 text = megatron.RANK_OF_PEAK.sub(rb"\2rank: \1 | \2", text)
             text = self._uncut(row, self._before_note(row, reader, text, b"|"))
@@ -736,7 +747,7 @@ class LineReader:
     def _uncut(self, row: LogRow, text: bytes) -> bytes:
         """The text without its last value, which may be cut."""
         if text.endswith(b"|"):
-            self._piped.add(row.kind)
+            self._piped |= set() if row.cut else {row.kind}
             return text
         is_open = row.whole and _OPEN.search(text) is not None
         row.cut = row.cut or not row.whole or (row.kind in self._piped and not is_open)

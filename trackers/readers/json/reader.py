@@ -140,9 +140,7 @@ class JsonReader(Reader):
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`. A directory stands for the logs and results in it."""
         paths = helpers.find_paths(
-            self.scheme,
-            where,
-            lambda directory: [path for path in sorted(directory.iterdir()) if _is_result(path)],
+            self.scheme, where, lambda directory: [path for path in sorted(directory.iterdir()) if _is_result(path)]
         )
         return helpers.newest_first(paths, _source_run)
 

@@ -32,12 +32,7 @@ USAGE = "mlflow.chat.tokenUsage"
 _OWN = frozenset({"mlflow.traceRequestId", "mlflow.spanInputs", "mlflow.spanOutputs", "mlflow.spanType", USAGE, STEP})
 
 
-def traces(
-    client: Any,
-    run: Any,
-    uri: str,
-    pages: Callable[..., Iterator[Any]],
-) -> Iterator[Iterator[Record]]:
+def traces(client: Any, run: Any, uri: str, pages: Callable[..., Iterator[Any]]) -> Iterator[Iterator[Record]]:
     """The spans of each trace of a run, each trace by itself; nothing where the server or the client knows no traces.
 
     Args:

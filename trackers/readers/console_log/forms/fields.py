@@ -36,6 +36,8 @@ _WRAPPED = re.compile(
 )
 _NOTHING = frozenset({"", "n/a", "none", "null", "-", "?"})
 _TEXT = re.compile(r"[A-Za-z][^=|]*|\d{1,9}(?:x\d{1,9}){1,3}")
+_VALUED = re.compile(r":\s*(?:np\.\w+\()?[-+]?(?:\.?\d|nan|inf)")
+"""In what was taken for a key: a whole field, behind which another text follows without a line end."""
 _BARE_KEY = re.compile(r"[A-Za-z_][\w ]*")
 DIGITS = 19
 """Number of digits from which an integer is read as a float, because it may not fit into 64 bits."""
@@ -301,7 +303,7 @@ class FieldReader:
         """What a field says that has no number: that there is none, or words."""
         if text.lower() in _NOTHING:
             return bool(text)
-        if not _TEXT.fullmatch(text) or not key[:1].isalpha() or key.encode() in self._names:
+        if not _TEXT.fullmatch(text) or not key[:1].isalpha() or key.encode() in self._names or _VALUED.search(key):
             return False
         if texts is not None:
             texts[self._find(key)[0]] = text

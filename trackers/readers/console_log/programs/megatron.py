@@ -65,9 +65,6 @@ _TITAN_MEMORY = "memory usage/free/total"
 """As Primus called what TorchTitan reserved and used, and its share."""
 _MEMORY_PARTS = {"usage": "used_gib", "free": "free_gib", "total": "total_gib", "usage_ratio": "used_percent"}
 _KNOWN = frozenset(NAMES.values())
-_KEYS: dict[str, str] = {}
-for _key, _name in NAMES.items():
-    _KEYS.setdefault(_name, _key)
 
 
 def metric_names(key: str) -> tuple[str, ...]:
@@ -95,21 +92,6 @@ def metric_names(key: str) -> tuple[str, ...]:
 def is_known(key: str) -> bool:
     """Whether a key is one that a known program prints."""
     return key in NAMES or _MEMORY_NAME.fullmatch(key) is not None
-
-
-def original(name: str) -> str:
-    """The log's key for a name; where programs spell it differently, Megatron's.
-
-    The second number of a key has the key of the first.
-    """
-    if name.startswith(OWN):
-        return name.removeprefix(OWN)
-    memory = re.fullmatch(r"gpu/(?:(\w+?)_)?(max_)?memory_(?:used_gib|free_gib|total_gib|used_percent)", name)
-    if memory:
-        label = " ".join(part.rstrip("_") for part in memory.groups() if part)
-        short = f"{label} mem usage".strip()
-        return f"{short}/usage_ratio" if memory[2] else f"{short}/free/total/usage_ratio"
-    return _KEYS.get(name) or _KEYS.get(name.removesuffix(AVERAGE)) or name.removesuffix(AVERAGE)
 
 
 FAMILY = "Megatron"

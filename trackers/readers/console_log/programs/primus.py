@@ -13,10 +13,7 @@ PROGRAM = Program(
     (),
     units=megatron.UNITS,
     naming=megatron.metric_names,
-    releases=(
-        (r"rank-\d+ rocm max mem usage|inst/harmonic mean", "2026"),
-        (r"iteration\s", "2025"),
-    ),
+    releases=((r"rank-\d+ rocm max mem usage|inst/harmonic mean", "2026"), (r"iteration\s", "2025")),
     family=megatron.FAMILY,
 )
 """Told by the head of its lines (``[rank-7/8]``)."""
