@@ -64,8 +64,8 @@ class Start(Record, tag="start"):
     ``from_step``: this attempt supersedes what earlier attempts logged above that step (a rewind). ``until``: the
     latest time that earlier attempts had noted when this one began; None where they had this one's clock. ``boot_id``,
     ``pid_namespace`` and ``pid_start`` tell, of a rank, whether its process still lives. ``world_size``: 0 where the
-    source doesn't say it. ``axis``: the highest one of the records up to ``from_step`` (:func:`on_axis`). ``run``: what
-    ``run.json`` says, without the configuration, should that file be lost.
+    source doesn't say it. ``axis``: the highest one of the records up to ``from_step`` (:func:`on_axis`); ``axes``: the
+    last one of each metric that has another. ``run``: ``run.json`` without the configuration, should that file be lost.
     """
 
     attempt: Whole = 1
@@ -80,6 +80,7 @@ class Start(Record, tag="start"):
     from_step: Whole | None = None
     until: Time | None = None
     axis: Whole | None = None
+    axes: dict[str, Whole] = {}
     version: int = 1
     run: dict[str, Any] = {}
 
@@ -649,10 +650,13 @@ def name_floats(value: Any) -> Any:
 
 
 def unname_floats(value: Any) -> Any:
-    """The same value with the floats that strings of :data:`FLOAT_NAMES` stand for, at any depth."""
+    """The same value with the floats that strings of :data:`FLOAT_NAMES` stand for, at any depth: not among words."""
     if isinstance(value, dict):
         return {key: unname_floats(item) for key, item in value.items()}
-    return [unname_floats(item) for item in value] if isinstance(value, list) else unnamed_float(value)
+    if not isinstance(value, list):
+        return unnamed_float(value)
+    words = any(isinstance(item, str) and item not in FLOAT_NAMES for item in value)
+    return [item if words and isinstance(item, str) else unname_floats(item) for item in value]
 
 
 def listed(record: Text | Summary) -> dict[str, Any]:

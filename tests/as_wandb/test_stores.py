@@ -71,14 +71,16 @@ def test_lists_are_lists_in_w_and_bs_file_and_texts_elsewhere(monkeypatch: pytes
     config = {"nan": math.nan, "bounds": [-math.inf, math.inf]}
     run: Any = init(project="p", name="lists", mode="offline", config=config)
     row = {"x": [0.25, math.nan], "deep": {"y": [[1], {"a": None}]}, "s": {3}, "e": (), "a": np.arange(2)}
+    row["words"] = ["NaN", "of bread"]
     run.log({**row, "text": "[0.25, 0.5]", "huge": ["a" * MAX_TEXT]}, step=3)
     run.log({"x": [0.25, math.nan], "e": [0.5]}, step=3)
     run.summary["result"] = [[3, math.inf], [0, 4]]
-    run.summary.update({"words": ["a", "b"], "told": "[1]"})
+    run.summary.update({"words": ["a", "NaN"], "told": "[1]"})
     run.log({"final/shape": [2, 3]})
     run.finish(timeout=120)
     lists = {"x": [0.25, math.nan], "deep/y": [[1], {"a": None}], "s": [3], "e": [], "a": [0, 1]}
-    results = {"result": [[3, math.inf], [0, 4]], "words": ["a", "b"]}
+    lists["words"] = ["NaN", "of bread"]
+    results = {"result": [[3, math.inf], [0, 4]], "words": ["a", "NaN"]}
     (file,) = Path(run.path).rglob("*.wandb")
     _, left = test_wandb_files.read(file)
     (_, first), (_, second) = left.rows
@@ -98,4 +100,4 @@ def test_lists_are_lists_in_w_and_bs_file_and_texts_elsewhere(monkeypatch: pytes
         assert found.summary["result"] == '[[3, "Infinity"], [0, 4]]'
         assert str(found.config) == str(config)
         given = [found.summary[name] for name in ("words", "told", "shape")]
-        assert given == ['["a", "b"]', "[1]", "[2, 3]"]
+        assert given == ['["a", "NaN"]', "[1]", "[2, 3]"]

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 
 from trackers import media, records
 from trackers.errors import UsageError
+from trackers.formats.pixels import open_picture
 from trackers.media import Audio, Histogram, Html, Image, RunMedia, Table, Video, as_media, is_media
 from trackers.media import image as image_module
 from trackers.media.image import Pixels
@@ -221,6 +222,22 @@ def test_image_from_pillow_looks_the_same(mode: str, store: RunMedia) -> None:
         np.asarray(kept.convert(wide)),
         np.asarray((source.convert("RGB") if mode in ("CMYK", "F") else source).convert(wide)),
     )
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (0.0, 255.0), (0.0, 4000.0)])
+@pytest.mark.parametrize("mode", [None, "L", "RGB"])
+def test_floats_of_pillow_are_scaled_as_those_of_arrays(
+    low: float, high: float, mode: str | None, store: RunMedia, tmp_path: Path
+) -> None:
+    """Pillow cuts them to 0 to 255: those from 0 to 1 were black. A file of such floats is decoded by the same rule."""
+    array = np.linspace(low, high, 35, dtype=np.float32).reshape(5, 7)
+    kept = pixels(store, Image(PIL.Image.fromarray(array), mode=mode))
+    grey = pixels(store, Image(array))
+    np.testing.assert_array_equal(kept, np.dstack([grey] * 3) if mode == "RGB" else grey)
+    PIL.Image.fromarray(array).save(tmp_path / "floats.tiff")
+    if high <= 255:
+        decoded = np.asarray(open_picture((tmp_path / "floats.tiff").read_bytes()), int)
+        assert np.abs(decoded - grey).max() <= 1
 
 
 def test_image_from_a_file_is_that_file(tmp_path: Path, store: RunMedia) -> None:

@@ -71,7 +71,11 @@ def open_picture(content: bytes, formats: list[str] | None = None, pixels: int =
         if picture.width * picture.height > pixels:
             raise ValueError(f"{picture.width} × {picture.height} pixels; at most {pixels:,} are unpacked")
         picture.load()
-        return picture
+        if picture.mode != "F":
+            return picture
+        import numpy
+
+        return Image.fromarray(image_pixels(numpy.asarray(picture)))
 
 
 def image_pixels(pixels: Any) -> Any:

@@ -223,22 +223,21 @@ class AttemptHistory:
                 last = later if later is not None else last
         return last
 
-    def axis_at(self, step: int) -> int | None:
-        """The highest axis of the records that count up to a step (``trackers.records.on_axis``); None without one."""
-        highest = None
-        for name in self._names:
-            if name.writer != "rank":
-                continue
-            # Decoding a long run's records takes seconds; finding the few lines that matter, a fraction of one.
-            with suppress(OSError), confined.open_file(self._run.stream(name)) as lines:
-                axis_lines = [line for line in lines if b'"axis":' in line]
-                for record in self.valid(
-                    name, [decoded for line in axis_lines if (decoded := _decoded(line)) is not None]
-                ):
-                    axis = getattr(record, "axis", None)
-                    if axis is not None and not isinstance(record, Start) and (record.step or 0) <= step:
-                        highest = axis if highest is None else max(highest, axis)
-        return highest
+    def axes_at(self, step: int) -> tuple[int | None, dict[str, int]]:
+        """The highest axis of the records that count up to a step (``trackers.records.on_axis``), None without one; and
+        the last one of each metric that has another: below its first of one that has values above the step alone."""
+        lasts: dict[str, int] = {}
+        firsts: dict[str, int] = {}
+        for record in self._found(b'"axis":', writers=("rank",)):
+            if isinstance(record, (Metrics, Text, Media)) and (axis := record.axis) is not None:
+                for name in [record.name] if isinstance(record, Media) else record.values:
+                    if (record.step or 0) <= step:
+                        lasts[name] = max(lasts.get(name, axis), axis)
+                    else:
+                        firsts[name] = min(firsts.get(name, axis), axis)
+        highest = max(lasts.values(), default=None)
+        each = {name: axis - 1 for name, axis in firsts.items()} | lasts
+        return highest, {name: axis for name, axis in each.items() if axis != highest}
 
     def last_time(self, attempt: int | None = None) -> float:
         """The time of the latest record at the end of any stream but the edits; 0.0 before the first.

@@ -397,9 +397,11 @@ class Image(MediaValue):
             self._file(bytes(data))
         elif comes_from(data, "matplotlib") or getattr(data, "__name__", "") == "matplotlib.pyplot":
             self._file(render(data, self.format))
-        elif comes_from(data, "PIL"):
+        elif comes_from(data, "PIL") and data.mode != "F":
             self._take_pillow(data.convert(mode) if mode else data)
         else:
+            if comes_from(data, "PIL"):  # floats, which Pillow would cut to 0 to 255: those from 0 to 1 would be black
+                data = as_numpy(data)
             pixels = image_pixels(data, normalize)
             channels = pixels.shape[2] if len(pixels.shape) == 3 else 1
             if mode is None or _CHANNELS.get(mode) == channels:

@@ -31,7 +31,6 @@ from trackers.support.terminal import one_line
 
 KEPT_FREE = 64 * 1024 * 1024
 """Bytes of the disk that are left free."""
-MOST_FILE = 1 << 40
 THREADS = 8
 VERSIONS = ".versions"
 FOLLOW_S = 2.0

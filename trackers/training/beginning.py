@@ -229,12 +229,12 @@ class _Beginning:
             UsageError: the directory can't be written, or the id was taken meanwhile; nothing is left of the attempt.
         """
         run, writer = opened.run, opened.writer
-        rewind, axis, results = went_on.rewind, None, []
+        rewind, results = went_on.rewind, []
+        self.info.attempts.append(self._attempt(opened.attempt, went_on))
+        start = self._start(opened, went_on)
         if rewind is not None:
             history = AttemptHistory(run)
-            axis, results = history.axis_at(rewind), history.results_set()
-        self.info.attempts.append(self._attempt(opened.attempt, went_on))
-        start = self._start(opened, went_on, axis)
+            (start.axis, start.axes), results = history.axes_at(rewind), history.results_set()
         lines: list[Record] = [start]
         if self.request.config or self.origin is not None:
             lines.append(Config(time=self.now, values=self.info.config))
@@ -258,7 +258,7 @@ class _Beginning:
             writer.write(records.encode(Environment(time=start.time, values=described)))
         return start
 
-    def _start(self, opened: OpenedAttempt, went_on: Continuation, axis: int | None) -> Start:
+    def _start(self, opened: OpenedAttempt, went_on: Continuation) -> Start:
         last_time = went_on.last_time
         return Start(
             # Never before what is there already, though this machine's clock may be behind: see relay.order.
@@ -270,7 +270,6 @@ class _Beginning:
             pid=self.info.pid,
             from_step=went_on.rewind,
             until=resumption.noted_until(opened),
-            axis=axis,
             run=in_journal(self.info),
         )
 

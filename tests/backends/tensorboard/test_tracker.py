@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import trackers
 from tests import ROOT
 from tests.fakes.servers import tensorboard_server
 from tests.helpers import T0, Driver, run_info, stream, training
@@ -285,6 +286,38 @@ def test_rewind_leaves_what_counts_on_each_axis(
         "tokens": [(step, axis) for step, axis, _ in valid],
         "plain": [(step, value) for step, _, value in valid],
     }
+
+
+EPOCHS = [{"loss": step, "tokens": step * 100} | ({"epoch": step // 5, "val/loss": step, "val/said": f"at {step}"}
+          if step % 5 == 0 else {}) for step in range(1, 16)]  # fmt: skip
+
+
+@pytest.mark.parametrize("back", [0, 3, 5, 8, 12])
+@pytest.mark.parametrize("tokens", [False, True])
+def test_rewind_leaves_what_counts_of_each_of_several_axes(
+    tokens: bool, back: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Validation over epochs beside training over its step, or over tokens, also before the first validation: values
+    that a run went back behind stayed, because an epoch is less than the step and the tokens."""
+    monkeypatch.setenv("TRACKER_INLINE", "y")
+    for attempt, sign in ((1, 1), (2, -1)):
+        more: dict[str, Any] = {"resume": "must", "step": back} if attempt == 2 else {}
+        run = trackers.init("tensorboard", project="p", id="r", name="r", **more)
+        run.define_metric("val/*", step_metric="epoch")
+        if tokens:
+            run.define_metric("loss", step_metric="tokens")
+        for step, row in enumerate(EPOCHS, 1):
+            if attempt == 1 or step > back:
+                run.log(
+                    {**row, "loss": sign * step, **({"val/loss": sign * step} if "val/loss" in row else {})}, step=step
+                )
+        run.finish()
+    found = {name: [point[:2] for point in made] for name, made in scalars(Path(run.path, "tensorboard/r")).items()}
+    signs = {step: 1 if step <= back else -1 for step in range(1, 16)}
+    assert found["loss"] == [(step * 100 if tokens else step, signs[step] * step) for step in signs]
+    assert found["val/loss"] == [(epoch, signs[epoch * 5] * epoch * 5) for epoch in (1, 2, 3)]
+    assert found["tokens"] == [(step, step * 100) for step in signs]
+    assert found["epoch"] == [(epoch * 5, epoch) for epoch in (1, 2, 3)]
 
 
 def test_results_and_config_make_one_row_of_hparams(tmp_path: Path) -> None:

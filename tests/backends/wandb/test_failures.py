@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -936,3 +937,30 @@ def test_sift_finds_each_that_is_refused_and_has_the_others_taken(items: list[in
 
     assert [item for item, _ in sift(items, refusal)] == [item for item in items if item in bad]
     assert taken[-1] == [item for item in items if item not in bad]
+
+
+def test_threads_that_quieten_the_client_leave_the_streams_as_they_were() -> None:
+    """Runs of two threads, delivered inside training: the second one left ``sys.stderr`` closed."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with client._quiet():
+            inside.set()
+            leave.wait(30)
+
+    def second() -> None:
+        with client._quiet():
+            inside.set()
+            left.join(30)
+
+    before = sys.stdout, sys.stderr
+    left, late = threading.Thread(target=first), threading.Thread(target=second)
+    left.start()
+    inside.wait(30)
+    inside.clear()
+    late.start()
+    inside.wait(0.2)  # the second one is inside where nothing holds it
+    leave.set()
+    left.join(30)
+    late.join(30)
+    assert (sys.stdout, sys.stderr) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -177,6 +178,23 @@ def test_cells_may_differ_in_type_from_row_to_row(cells: list[Any], tmp_path: Pa
     (row,) = offline_rows(tmp_path)
     (path,) = tmp_path.rglob("*.table.json")
     assert (row["t"]["nrows"], [row[0] for row in json.loads(path.read_text())["data"]]) == (len(cells), cells)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["NaN", "word"], ["Infinity", None, "War"], ["-Infinity", {"a": 1}, "x"], [math.nan, 1.5, -math.inf],
+        [[1.5, math.nan], []], [["NaN", "word"]], [{"a": math.nan}], [math.inf, None],
+    ],
+)  # fmt: skip
+def test_word_that_names_a_number_stays_one_among_words(cells: list[Any], tmp_path: Path) -> None:
+    """A column of films had Infinity, the number. NaN in a list or a mapping was a word."""
+    items = Table(["a", "b"], [[cell, 1.0] for cell in cells]).items(RunMedia(tmp_path / "run"))
+    driver(tmp_path, options={"WANDB_MODE": "offline"}).deliver(
+        stream([Media(step=0, time=T0, name="t", type="table", items=items)])
+    )
+    (path,) = tmp_path.rglob("*.table.json")
+    assert str([row[0] for row in json.loads(path.read_text())["data"]]) == str(cells)
 
 
 def test_histogram_in_a_cell_is_its_counts(tmp_path: Path) -> None:

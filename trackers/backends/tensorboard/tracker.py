@@ -139,10 +139,12 @@ class TensorboardTracker(TensorboardPrecheck):
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Find the event files as they were committed; a damaged one makes the run be written anew."""
-        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.compat.proto import event_pb2
+
+        from trackers.backends.tensorboard import summary_protos
 
         self._info, self._state = info, state
-        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._event, self._protos = event_pb2.Event, summary_protos
         self._session_log = event_pb2.SessionLog
         self._frame = TFRecordFramer().frame
         self._root = option_directory(info, "TENSORBOARD_DIR") or Path(info.directory)
@@ -192,18 +194,17 @@ class TensorboardTracker(TensorboardPrecheck):
             if isinstance(record, Start) and record.from_step is not None and event is not None and draft.over:
                 file.append(bytes(data))
                 data.clear()
-                axis = record.from_step if record.axis is None else record.axis
-                self._write_again(file, draft.over, (record.from_step, axis))
+                self._write_again(file, draft.over, record)
             draft.seq = max(draft.seq, record.seq)
         file.append(bytes(data))
         self._commit(draft)
 
-    def _write_again(self, file: OwnedFile, over: set[str], last: tuple[int, int]) -> None:
+    def _write_again(self, file: OwnedFile, over: set[str], start: Start) -> None:
         """Write once more what still counts of that which a session's START makes TensorBoard forget: it goes by the
         step alone, and of metrics over a step metric other points count than of those at the step.
 
         Args:
-            over: tags whose points lie at a step metric. last: the last step that counts, of others and of these.
+            over: tags whose points lie at a step metric. start: says the last step that counts, of others and of these.
         """
         marks = [(at, event.step) for at, event in enumerate(self._events()) if event.HasField("session_log")]
         if not marks:  # its file is damaged
@@ -213,7 +214,7 @@ class TensorboardTracker(TensorboardPrecheck):
         for at, event in enumerate(itertools.islice(self._events(), end)):
             if not begin <= event.step < min((step for place, step in earlier if place > at), default=math.inf):
                 continue
-            kept = [value for value in event.summary.value if event.step <= last[value.tag in over]]
+            kept = [value for value in event.summary.value if event.step <= _last(start, value.tag, value.tag in over)]
             if kept:
                 again = self._event(wall_time=event.wall_time, step=event.step)
                 again.summary.value.extend(kept)
@@ -342,13 +343,9 @@ class TensorboardTracker(TensorboardPrecheck):
             for name, text in record.values.items():
                 self._add_text(event.summary, name, text)
         elif isinstance(record, Media):
-            from trackers.backends.tensorboard import summary_protos
-
-            event.summary.value.extend(summary_protos.media(self._tag(record.name, record.type), record, self._info))
+            event.summary.value.extend(self._protos.media(self._tag(record.name, record.type), record, self._info))
         elif isinstance(record, ArtifactRecord):
-            from trackers.backends.tensorboard import summary_protos
-
-            self._add_about(event.summary, artifact=summary_protos.artifact(record))
+            self._add_about(event.summary, artifact=self._protos.artifact(record))
         elif isinstance(record, Alert):
             self._add_about(event.summary, alert=f"**{record.level}** {record.title}\n\n{record.text}")
         elif isinstance(record, Info):
@@ -373,9 +370,9 @@ class TensorboardTracker(TensorboardPrecheck):
         draft.attempt = max(draft.attempt, record.attempt)
         if record.from_step is not None and rewinds:
             draft.rewound = record.attempt
-            axis = record.from_step if record.axis is None or not draft.over else record.axis
-            step = min(step, record.from_step + 1, axis + 1)
-            draft.step, draft.top = min(draft.step, record.from_step), min(draft.top, max(record.from_step, axis))
+            lasts = [record.from_step, *(_last(record, tag, True) for tag in draft.over)]
+            step = min(step, min(lasts) + 1)
+            draft.step, draft.top = min(draft.step, record.from_step), min(draft.top, max(lasts))
         event = self._event(wall_time=record.time, step=step)
         event.session_log.status = self._session_log.START
         return event
@@ -405,19 +402,13 @@ class TensorboardTracker(TensorboardPrecheck):
         return tag
 
     def _add_text(self, summary: Any, name: str, text: str) -> None:
-        from trackers.backends.tensorboard import summary_protos
-
-        summary.value.append(summary_protos.text(self._tag(name, "text"), text))
+        summary.value.append(self._protos.text(self._tag(name, "text"), text))
 
     def _add_about(self, summary: Any, **sections: Any) -> None:
         """Add what is known of the run: text as it is, all else as JSON."""
-        from trackers.backends.tensorboard import summary_protos
-
-        summary.value.append(summary_protos.sections(self._tag(ABOUT, "text"), sections))
+        summary.value.append(self._protos.sections(self._tag(ABOUT, "text"), sections))
 
     def _tail(self, status: Status) -> Any:
-        from trackers.backends.tensorboard import summary_protos
-
         event = self._event(wall_time=status.time or self._info.created, step=self._committed.step)
         code = "" if status.exit_code is None else f" (exit code {status.exit_code})"
         reason = f": {status.reason}" if status.reason else ""
@@ -431,10 +422,16 @@ class TensorboardTracker(TensorboardPrecheck):
         self._add_about(
             event.summary, status=f"{status.name}{code}{reason}", **{n: part for n, part in sections.items() if part}
         )
-        shown = {summary_protos.FIRST + name: value for name, value in results.items() if not is_unasked(name)}
+        shown = {self._protos.FIRST + name: value for name, value in results.items() if not is_unasked(name)}
         hparams = {**dict(flatten(shown)), **dict(flatten(self._committed.config))}
-        event.summary.value.extend(summary_protos.hparam_session(self._row, hparams, self._info.created, status, group))
+        event.summary.value.extend(self._protos.hparam_session(self._row, hparams, self._info.created, status, group))
         return event
+
+
+def _last(start: Start, tag: str, over: bool) -> int:
+    """The last step that counts of a tag where a run goes back. over: its points lie at a step metric."""
+    last = start.from_step or 0
+    return start.axes.get(tag, last if start.axis is None else start.axis) if over else last
 
 
 def _directories(info: RunInfo) -> tuple[Path, Path, str]:

@@ -342,6 +342,7 @@ REFUSED_STATUSES = (401, 403, 404)
 NOT_TAKEN_STATUSES = (400, 413, 422)
 CLIENT_MESSAGES = re.compile(r"^(Timed out|Failed to|Error |Run initialization has timed out)|giving up after")
 """Messages that wandb's client itself writes when a run can't begin; others of the same class come from the server."""
+_ONE_THREAD = threading.RLock()
 STATUS = re.compile(r"(?:status|error|HTTP|code)\D{0,12}\b([45]\d\d)\b|\b([45]\d\d) (?:[A-Z][a-z]+)", re.IGNORECASE)
 
 
@@ -827,22 +828,22 @@ def _await_new_directory(root: Path, run_id: str) -> None:
 def _as_training(info: RunInfo) -> Iterator[None]:
     # wandb takes the script's arguments from sys.argv and, in some cases, the run's address from the environment; a
     # sweep's parameters, which are in the configuration, it would lock there.
-    argv = sys.argv
-    apart = {name: os.environ.pop(name) for name in ("WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH") if name in os.environ}
-    if info.program:
-        sys.argv = [info.program, *info.argv]
-    try:
-        with _quiet():
+    names = ("WANDB_RUN_ID", "WANDB_SWEEP_PARAM_PATH")
+    with _quiet():
+        argv, apart = sys.argv, {name: os.environ.pop(name) for name in names if name in os.environ}
+        if info.program:
+            sys.argv = [info.program, *info.argv]
+        try:
             yield
-    finally:
-        sys.argv = argv
-        os.environ.update(apart)
+        finally:
+            sys.argv = argv
+            os.environ.update(apart)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Discard what wandb prints despite ``silent``; errors are raised."""
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+    """Discard what wandb prints despite ``silent``; errors are raised. Two threads at once left ``stderr`` closed."""
+    with _ONE_THREAD, open(os.devnull, "w") as out, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         yield
 
 

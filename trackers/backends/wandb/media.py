@@ -16,7 +16,7 @@ from trackers.backends.wandb.history_rows import row_chart
 from trackers.backends.wandb.state import WandbState
 from trackers.errors import Rejected
 from trackers.formats.pixels import load_array
-from trackers.records import Media, MediaFile, unname_floats, unnamed_float
+from trackers.records import FLOAT_NAMES, Media, MediaFile, unname_floats
 from trackers.tracker import RunInfo
 
 BATCHABLE = ("image", "audio", "video", "html", "object3d", "molecule")
@@ -152,7 +152,11 @@ def _table(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     import wandb
 
     columns, rows = media_files.table(info, item)
-    cells = [[_cell(info, cell, scratch) for cell in row] for row in rows]
+    words = [any(isinstance(c, str) and c not in FLOAT_NAMES for c in column) for column in zip(*rows, strict=True)]
+    cells = [
+        [c if word and isinstance(c, str) else _cell(info, c, scratch) for word, c in zip(words, row, strict=True)]
+        for row in rows
+    ]
     kinds = [{_kind(row[column]) for row in cells if row[column] is not None} for column in range(len(columns))]
     types = [private_names.column_type(mixed=len(kind) > 1) for kind in kinds]
     mode = item.meta.get("log_mode")
@@ -238,13 +242,9 @@ def _kind(cell: Any) -> type:
 
 
 def _cell(info: RunInfo, cell: Any, scratch: Path) -> Any:
-    if isinstance(cell, str):
-        return unnamed_float(cell)
-    if not isinstance(cell, dict):
-        return cell
-    kind = str(cell.get("_type"))
+    kind = str(cell.get("_type")) if isinstance(cell, dict) else ""
     if kind not in _MAKERS or not media_files.is_medium(cell):
-        return cell
+        return unname_floats(cell)
     fields = {name: cell[name] for name in CELL_FIELDS if name in cell}
     made = _item(info, kind, msgspec.convert(fields, MediaFile), scratch)
     return made.to_json() if kind == "histogram" else made  # which W&B's tables refuse as a cell
