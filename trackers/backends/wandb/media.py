@@ -67,18 +67,18 @@ def _sounds(objects: list[Any]) -> list[Any]:
 
 
 def _item(info: RunInfo, kind: str, item: MediaFile, scratch: Path) -> Any:
+    import wandb
+
     make = _MAKERS.get(kind)
     if make is None:
         raise Rejected(f"media of type {kind!r}; known: {', '.join(_MAKERS)}")
     try:
-        return make(info, item, scratch)
+        return make(wandb, info, item, scratch)
     except (ValueError, TypeError, KeyError, OSError) as error:
         raise Rejected(f"{kind} {item.file or 'without a file'}: {error}") from error
 
 
-def _image(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
-    import wandb
-
+def _image(wandb: Any, info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     options = {name: item.meta[name] for name in ("grouping", "boxes", "classes") if item.meta.get(name) is not None}
     for name, boxes in options.get("boxes", {}).items():
         data = [
@@ -109,18 +109,14 @@ def _with_labels(overlay: dict[str, Any]) -> dict[str, Any]:
     return {**overlay, "class_labels": {int(key): name for key, name in labels.items()}} if labels else overlay
 
 
-def _audio(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
-    import wandb
-
+def _audio(wandb: Any, info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     if item.format != "npy":
         return wandb.Audio(str(media_files.path(info, item)), sample_rate=item.sample_rate, caption=item.caption)
     file = _scratch(scratch, item, "wav", media_files.wav(info, item))
     return wandb.Audio(str(file), sample_rate=item.sample_rate, caption=item.caption)
 
 
-def _video(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
-    import wandb
-
+def _video(wandb: Any, info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     if item.format in VIDEO_FORMATS:
         return wandb.Video(str(media_files.path(info, item)), caption=item.caption, format=item.format)
     if item.format != "npy":
@@ -130,16 +126,12 @@ def _video(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     return wandb.Video(str(file), caption=item.caption, format="gif")
 
 
-def _html(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
-    import wandb
-
+def _html(wandb: Any, info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     text = media_files.content(info, item).decode("utf-8", "replace")
     return wandb.Html(text, inject=bool(item.meta.get("inject", True)), data_is_not_path=True)
 
 
-def _histogram(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
-    import wandb
-
+def _histogram(wandb: Any, info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     counts, edges = media_files.histogram(info, item)
     if len(counts) > HISTOGRAM_BINS:
         together = -(-len(counts) // HISTOGRAM_BINS)
@@ -148,9 +140,7 @@ def _histogram(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     return wandb.Histogram(np_histogram=(counts, edges))
 
 
-def _table(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
-    import wandb
-
+def _table(wandb: Any, info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     columns, rows = media_files.table(info, item)
     words = [any(isinstance(c, str) and c not in FLOAT_NAMES for c in column) for column in zip(*rows, strict=True)]
     cells = [
@@ -204,15 +194,11 @@ class Increments:
         return parts
 
 
-def _shape(kind: str, info: RunInfo, item: MediaFile, scratch: Path) -> Any:
-    import wandb
-
+def _shape(kind: str, wandb: Any, info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     return getattr(wandb, kind)(str(media_files.path(info, item)), caption=item.caption)
 
 
-def _graph(info: RunInfo, item: MediaFile, scratch: Path) -> Any:
-    import wandb
-
+def _graph(wandb: Any, info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     data = media_files.payload(info, item)
     graph = wandb.Graph(str(data["format"]))
     for node in data["nodes"]:
@@ -258,7 +244,7 @@ def _scratch(scratch: Path, item: MediaFile, suffix: str, content: bytes) -> Pat
     return file
 
 
-_MAKERS: dict[str, Callable[[RunInfo, MediaFile, Path], Any]] = {
+_MAKERS: dict[str, Callable[[Any, RunInfo, MediaFile, Path], Any]] = {
     "image": _image,
     "audio": _audio,
     "video": _video,
