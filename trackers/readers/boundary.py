@@ -90,11 +90,6 @@ def bounded(reader: type[R]) -> type[R]:
     return reader
 
 
-def is_bounded(reader: type[Any]) -> bool:
-    """Whether :func:`bounded` was applied."""
-    return all(hasattr(getattr(reader, name), _BOUNDED) for name in ("runs", "read"))
-
-
 def _runs(method: Callable[..., list[SourceRun]]) -> Callable[..., list[SourceRun]]:
     @functools.wraps(method)
     def runs(self: Any, where: str) -> list[SourceRun]:

@@ -39,7 +39,7 @@ from trackers.readers.console_log.forms import program as kinds
 from trackers.readers.console_log.forms.program import EVAL, NEXT, RESULT, RESUME, ROWS, TRAIN, Program
 from trackers.readers.console_log.lines import COLOR, find_time, pieces
 from trackers.readers.console_log.programs import ALL, megatron, primus
-from trackers.readers.console_log.rows import BROKEN, LineReader, LogRow
+from trackers.readers.console_log.rows import BEGUN, BROKEN, LineReader, LogRow
 from trackers.readers.console_log.wrapping import HEAD_BYTES, LINE_BYTES, NO_PAGE, Page, Probe, Said, page_of, unwrapped
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Config, Environment, Finish, Metrics, Number, Record, Start, Summary, Text
@@ -225,6 +225,8 @@ class LogStream:
             self._note_release(row.program, row)
             self.account.count(row, self.lines.number, text)
             return
+        if self._pending is not None and _begins(self._pending, row):
+            self.account.spoil(self._pending, self.lines.number, text)
         yield from self._leave_pending()
         yield from began
         if row.kind == TRAIN:
@@ -1021,6 +1023,12 @@ class _Copies:
 def _same(one: Number, other: Number) -> bool:
     """Whether two lines say the same value, which one may round."""
     return math.isclose(one, other, rel_tol=1e-3) or (math.isnan(one) and math.isnan(other))
+
+
+def _begins(row: LogRow, later: LogRow) -> bool:
+    """Whether a field of a row begins on the line of a later row, before that."""
+    same = row.form.following is None or later.line.startswith(row.line)
+    return not same and BEGUN.match(later.line[: later.begin]) is not None
 
 
 def _seconds(row: LogRow) -> float:

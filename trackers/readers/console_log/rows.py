@@ -16,7 +16,7 @@ import msgspec
 from trackers.readers.console_log import programs
 from trackers.readers.console_log.forms import program as kinds
 from trackers.readers.console_log.forms.fields import LITERAL, PIPES, FieldReader, Fields, scaled, seconds
-from trackers.readers.console_log.forms.program import PARTS, ROWS, TRAIN, Form, Program
+from trackers.readers.console_log.forms.program import EVAL, PARTS, ROWS, TRAIN, Form, Program
 from trackers.readers.console_log.lines import COLOR, begins_message, find_time, minute_start, split
 from trackers.readers.console_log.own_format import OwnForm, Patience
 from trackers.readers.console_log.programs import megatron
@@ -51,7 +51,7 @@ _SIGN, _BARE, _ENDS = re.compile(rb"[|:=]|^[-,]"), re.compile(rb" \d+$"), (b"|",
 _NUMBER = re.compile(rb"[-+]?(?:nan|inf|[\d.]{1,30}(?:e[-+]?\d{1,3})?)")
 _INDENTED = re.compile(rb"\s{2,200}[A-Za-z_](?:[^=\n]{0,200}=|[^\n]{0,400}\s[-+]?[\d.]{1,30}\s*$)")
 """A field on a line of its own, whatever it says."""
-_BEGUN = re.compile(rb"\s{2,200}[A-Za-z_]")
+BEGUN = re.compile(rb"\s{2,200}[A-Za-z_]")
 """Such a line, of which the sign may be lost, too."""
 _MOST = 16
 """Rows of one line: more than two are damage."""
@@ -180,6 +180,8 @@ class LineReader:
         self._begins: dict[Form, bytes] = {}  # of rows that are told by all that they say
         self._open = False  # an epoch began, and isn't done, or columns of training
         self._drawn = 0  # steps of the newest epoch, if its bar was seen on its way
+        self._validated = b""  # what the newest epoch's row said with validation
+        self._headed = False  # there were columns of training, and no row of it since
         self._twice = False  # the newest epoch began twice, without a bar between
         self.twice = False  # an epoch did, as of two processes
         self.tests = 0  # evaluations that were done, and followed by another
@@ -275,7 +277,7 @@ class LineReader:
             values: dict[str, Number] = {}
             reader = self._reader(row.program, row.form, row.part)
             if match is None or not self._whole:
-                cut = _BEGUN.match(self.text) and (not self._whole or reader.is_cut(text))
+                cut = BEGUN.match(self.text) and (not self._whole or reader.is_cut(text))
                 return None if cut or _INDENTED.match(self.text) else {}
             if "cells" not in following.groupindex:
                 return values if reader.add(match[1], match[2], values, row.texts) else None
@@ -375,8 +377,16 @@ class LineReader:
         for line, (program, form) in itertools.product(lines, forms):
             rows = self._of(program, form, line) if form.literal in line else None
             if rows is not None:
-                return rows
+                before = line[: rows[0].begin] if rows and self._mine else b""
+                return [*self._cut_before(before, form), *rows] if _ANY_WORD.search(before) else rows
         return None
+
+    def _cut_before(self, line: bytes, form: Form) -> Sequence[LogRow]:
+        """The rows of other forms that a line begins with, where a row of this one follows without a line end."""
+        whole, self._whole = self._whole, False
+        rows = self._first_of([line], [pair for pair in self._mine if pair[1] is not form and pair[1].kind in ROWS])
+        self._whole = whole
+        return rows or ()
 
     def _forms_of(self, line: bytes) -> Sequence[tuple[Program, Form]]:
         """The forms whose word a line holds, in the order in which they are tried."""
@@ -540,6 +550,7 @@ class LineReader:
             columns = _grouped(groups["columns"].decode("utf-8", "replace").split())
             self.columns[form.named if form.named != "{}" else TRAIN] = columns
             self.fits += form.named == "{}"
+            self._headed = form.named == "{}" or (self._headed and form.named == EVAL)
             self._open = self._open or form.named == "{}"
             self._took = groups.get("elapsed")
         elif form.kind == kinds.BAR:
@@ -570,7 +581,7 @@ class LineReader:
         self.fits += before is not None and epoch is not None and epoch <= before
         self._twice = self._open and not self._drawn and epoch == before is not None
         self.twice = self.twice or self._twice
-        self._open, self._drawn, self._tested = True, 0, (None, False)
+        self._open, self._drawn, self._tested, self._validated = True, 0, (None, False), b""
         self.epochs = epochs if epochs is not None else self.epochs
 
     def _of_own(self, lines: Sequence[bytes]) -> Sequence[LogRow] | None:
@@ -609,6 +620,8 @@ class LineReader:
             columns, cells = self.columns.get(form.kind, []), groups["cells"].split()
             groups = groups if form.kind == TRAIN else {**groups, "elapsed": self._took}  # on the line of the columns
             row.bad = len(columns) != len(cells)
+            row.kind = BROKEN if self._headed and form.kind == EVAL else row.kind  # its epoch's row was lost
+            self._headed = self._headed and form.kind != TRAIN
             row.head.update({} if row.bad else zip(columns, cells, strict=True))
         if groups.get("set") or groups.get("rank"):
             row.part = (groups.get("set") or groups["rank"]).decode("utf-8", "replace")
@@ -616,8 +629,8 @@ class LineReader:
         if elapsed := groups.get("elapsed") or groups.get("spent"):
             row.elapsed = seconds(elapsed.decode())
         row.total = _count(groups.get("total"))
-        if form.outside is not None and not self._open and not self._is_epochs(row, form.outside, groups):
-            row.kind, row.form = form.outside.kind, form.outside
+        if form.outside is not None:
+            self._see_outside(row, form.outside, groups)
         self._place(row, groups)
         if not self._whole and end == len(line.rstrip()):
             _leave_last(row)
@@ -651,6 +664,15 @@ class LineReader:
         elif epoch is not None and epoch in self._epochs[program]:  # what is evaluated has its steps
             row.step = sum(self._epochs[program][epoch])
 
+    def _see_outside(self, row: LogRow, outside: Form, groups: dict[str, Any]) -> None:
+        """Take a row that isn't of an open epoch for one outside; where it can't be, its epoch's head was lost."""
+        if not self._open and not self._is_epochs(row, outside, groups):
+            row.kind, row.form = outside.kind, outside
+        elif not outside.pattern.match(row.line, row.begin):
+            text = row.line[row.begin :]
+            lost = self.epoch is None or self._validated not in (b"", text)
+            row.kind, self._validated = (BROKEN if lost and not self._twice else row.kind), text
+
     def _see_end(self, row: LogRow, groups: dict[str, Any]) -> None:
         """Note whether the bar of an epoch, which others may follow, is on its way or done."""
         if row.form.outside is not None and _is_on_the_way(row, groups):
@@ -662,7 +684,7 @@ class LineReader:
         """Whether a bar is that of the epoch that is done, drawn once more on its own line, or another process's."""
         of, (_, length) = _int(groups.get("of")), self._epochs[row.program].get(self.epoch or 0, (0, 0))
         again = (0 < self._drawn == of and not _is_on_the_way(row, groups)) or (self._twice and of == length)
-        return self.epoch is not None and (again or not outside.pattern.match(row.line, row.begin))
+        return (self.epoch is not None and again) or not outside.pattern.match(row.line, row.begin)
 
     def _steps_before(self, program: Program, epoch: int, batch: int, of: int | None) -> int:
         """How many steps came before an epoch, as far as the log has them; epochs that it lacks had as many as this.

@@ -37,7 +37,9 @@ _WRAPPED = re.compile(
 _NOTHING = frozenset({"", "n/a", "none", "null", "-", "?"})
 _TEXT = re.compile(r"[A-Za-z][^=|]*|\d{1,9}(?:x\d{1,9}){1,3}")
 _VALUED = re.compile(r":\s*(?:np\.\w+\()?[-+]?(?:\.?\d|nan|inf)")
-"""In what was taken for a key: a whole field, behind which another text follows without a line end."""
+_DAMAGED = re.compile(r":(?: [-+]?|[-+]?\d+\.)\d|\ufffd")
+"""In what was taken for a key: a whole field, behind which another text follows without a line end; a number with a
+point, as no name has, or bytes that are no text."""
 _BARE_KEY = re.compile(r"[A-Za-z_][\w ]*")
 DIGITS = 19
 """Number of digits from which an integer is read as a float, because it may not fit into 64 bits."""
@@ -66,15 +68,6 @@ def _matches(text: str) -> list[re.Match[str]]:
             return []
         found.append(match)
     return [*found, later] if later is not None else found
-
-
-def parse(value: bytes) -> Iterator[Number]:
-    """The numbers of one value, in the log's order.
-
-    Nothing where it isn't wholly of such a form: a cut or overwritten value says nothing.
-    """
-    for match in _matches(value.decode("utf-8", "replace").strip()):
-        yield whole_number(match[1])
 
 
 SECONDS, TERA, SCALED, LIST, IGNORED = "seconds", "tera", "scaled", "list", "ignored"
@@ -321,7 +314,7 @@ class FieldReader:
         return units == known or (not any(known) and not any(units))
 
     def _named(self, key: bytes, text: str, units: list[str], into: Mapping[str, Number]) -> tuple[str, ...] | None:
-        if not text[:1].isalpha():
+        if not text[:1].isalpha() or _DAMAGED.search(text):
             return None
         names = self._find(text)
         keeps = names[0].endswith(text) or names[0].startswith(text + " ")

@@ -27,7 +27,8 @@ PROGRAM = Program(
         Form("%", r"\s*(?P<epoch>INT)/(?P<epochs>INT)(?P<cells>(?:\s+NUM[GM]?){2,40})" + _BAR + "$",
              first=False, bar=True, looks=r"\s*INT/INT\s+[\d.]{1,12}[GM]\s"),
         Form("G ", r"(?!)", first=False, looks=r"\s*INT/INT\s+[\d.]{1,12}G\s"),  # cut before the bar
-        Form("all ", _ALL, EVAL, first=False, later=True, named="val/{}", outside=_BEST, lines=_CLASS),
+        Form("all ", _ALL, EVAL, first=False, later=True, named="val/{}", outside=_BEST, lines=_CLASS,
+             looks=r"(?<=\s{4})all\s+\d"),
         Form("Resuming training", r"Resuming training .{1,500} from epoch (?P<next>INT) to", RESUME),
         Form("epochs completed in", r"\s*INT epochs completed in NUM hours", END, first=False),
         Form("Validating ", r"Validating \S.{0,1000}\.pt\.\.\.", END),
