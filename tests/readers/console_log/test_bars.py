@@ -235,6 +235,14 @@ def test_bar_that_enough_rows_confirm_is_trainings(lines: Sequence[str]) -> None
     assert (list(rows(records)), note) == ([10, 20, 30][: len(rows(records))], "")
 
 
+def test_bar_that_is_behind_a_single_row_is_no_step_of_it() -> None:
+    """Between the first of many rows and its own bar: the others' epochs tell the first one's step."""
+    lines = [line for step in range(10, 150, 10)
+             for line in (f"{{'loss': 0.5, 'grad_norm': 1.5, 'learning_rate': 5e-05, 'epoch': {step / 900:.4g}}}",
+                          *([FOREIGN] if step == 10 else []), bar(step, 9000))]  # fmt: skip
+    assert steps(lines) == list(range(10, 150, 10))
+
+
 @pytest.mark.parametrize(("before", "beside", "sure"), [(0, "", True), (3, "", False), (0, bar(3, 900), False)])
 def test_bar_of_a_log_that_is_read_but_once_is_confirmed_at_its_end(before: int, beside: str, sure: bool) -> None:
     """As standard input is: where another bar is beside it, or it is late, the note says so."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.readers.console_log.test_programs import read, rows
+from trackers.errors import NotFound
 from trackers.records import Finish, Metrics, Record, Start, Summary
 
 
@@ -256,6 +257,44 @@ def test_epoch_of_keras_ends_with_the_last_bar_of_its_length(release: int, found
     assert evaluated == [0.77]
     other = rows(read(text + done.replace("4/4", "9/9").format("0.7700", ""))[0])
     assert other[8].get("evaluate/loss") == 0.77
+
+
+@pytest.mark.parametrize("cut", [0, 3, 8])
+@pytest.mark.parametrize("release", BARS)
+def test_row_of_keras_whose_epochs_head_was_lost_is_counted(release: int, cut: int) -> None:
+    """A line with validation is no evaluation's, and no second one of an epoch; without any head there is no step."""
+    under_way, done = BARS[release]
+    found = " - val_loss: 0.{0}500"
+    texts = [(f"Epoch {at}/4\n", under_way.format(1, f"0.{at}100") + done.format(f"0.{at}900", found.format(at)))
+             for at in (1, 2, 3, 4)]  # fmt: skip
+    whole = rows(read("".join(head + text for head, text in texts))[0])
+    records, note = read(
+        "".join((head[8 - cut :] if at == 1 else head) + text for at, (head, text) in enumerate(texts))
+    )
+    assert rows(records) == {step: row for step, row in whole.items() if not 4 < step <= 8 or cut == 8}
+    assert ("1 not understood" in note) == (cut < 8)
+    with pytest.raises(NotFound, match="nearest are Keras"):
+        read("".join(text for _, text in texts))
+
+
+@pytest.mark.parametrize("behind", [" NCCL INFO 0 -> 1", "step 500: x, loss: 9.99", "12it [00:01,  9.11it/s]"])
+def test_row_of_ultralytics_with_a_text_behind_it_is_counted(behind: str) -> None:
+    """Its validation, which has no other end than its line's."""
+    text = "".join(bars(True, epoch, "2.5s", "0.5s") for epoch in (1, 2, 3))
+    records, note = read(text.replace("0.2      0.446", "0.2      0.446" + behind))
+    assert "1 not understood" in note
+    assert {step for step, row in rows(records).items() if "metrics/mAP50(B)" in row} == {1, 3}
+
+
+@pytest.mark.parametrize("torn", ["      2/\n3      2.37G", "x      ", ""])
+def test_validation_of_an_epoch_whose_row_was_lost_is_counted(torn: str) -> None:
+    """It isn't the epoch's before."""
+    lines = [bars(True, epoch, "2.5s", "0.5s").replace("\r", "\n").splitlines() for epoch in (1, 2, 3)]
+    lines[1] = [line if "640:" not in line else torn for line in lines[1]]
+    records, note = read("\n".join("\n".join(part) for part in lines) + "\n")
+    found = [row.values["metrics/mAP50(B)"] for row in records
+             if isinstance(row, Metrics) and "metrics/mAP50(B)" in row.values]  # fmt: skip
+    assert (found, "not understood" in note) == ([0.1, 0.3], True)
 
 
 TWO = "epochs begin twice, as where two processes write: rows are of either, and may be of the epoch before"

@@ -6,7 +6,7 @@ import os
 import random
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -613,6 +613,77 @@ def test_dictionary_that_is_drawn_again_on_its_line_is_one_row(head: str, again:
     assert (rows(records), note) == (rows(whole[0]), whole[1])
 
 
+@pytest.mark.parametrize("name", ROWS)
+def test_line_that_a_return_begins_anew_is_the_last_of_it(name: str) -> None:
+    """As a terminal shows it: its beginning, written before, is no row, and isn't counted."""
+    lines = log_of(name, 6, 3)
+    whole = read("\n".join(lines) + "\n")
+    for at, line in enumerate(lines):
+        last = line.rpartition("\r")[2]
+        lines[at] = line.removesuffix(last) + last[: (at + 1) * len(last) // 7] + "\r" + last
+    records, note = read("\n".join(lines) + "\n")
+    assert (rows(records), note) == (rows(whole[0]), whole[1])
+
+
+TIMER = "epoch=0/micro_step={0}/global_step={0}, RunningAvgSamplesPerSec={0}.5, CurrSamplesPerSec={0}.25"
+ENGINE = "[2026-03-02 10:00:14,125] [INFO] [logging.py:96:log_dist] [Rank 0] step={0}, skipped=0, lr=[0.5], mom=[0.9]"
+BRIDGE = ("Step Time : {0}.5s GPU utilization: {0}.25MODEL_TFLOP/s/GPU",
+          " [2026-03-02 10:00:0{0}.123] iteration {0}/ 9 | consumed samples:    {0} | lm loss: {0}.5 |")  # fmt: skip
+
+
+@pytest.mark.parametrize(("forms", "cut", "lost"), [
+    ((ENGINE, TIMER), 60, "perf/samples_per_sec"), ((ENGINE, TIMER), 80, "perf/samples_per_sec"),
+    (BRIDGE, 65, "train_loss"), (BRIDGE, 73, "train_loss"),
+])  # fmt: skip
+def test_row_of_another_form_before_a_row_is_counted(forms: Sequence[str], cut: int, lost: str) -> None:
+    """It lost its end, and with that its line: nothing of the row behind it is its."""
+    lines = [[form.format(step) for form in forms] for step in range(1, 7)]
+    text = "\n".join(line for row in lines for line in row) + "\n"
+    whole = rows(read(text)[0])
+    records, note = read(text.replace(lines[2][1] + "\n", lines[2][1][:cut]))
+    found = rows(records)
+    assert counted(note) == 1
+    assert lost not in found.get(3, {})
+    assert {step: row for step, row in found.items() if step != 3} == {step: whole[step] for step in whole if step != 3}
+
+
+@pytest.mark.parametrize("before", ["note: ", "[x] ", "text ", "12it [00:01,  9.11it/s] "])
+def test_first_bar_behind_a_text_is_counted(before: str) -> None:
+    """Also where the text ends as what stands before a message."""
+    text = before + "".join(
+        f"Epoch 0: {10 * at}%|##| {at}/10 [00:0{at}<00:05,  5.73it/s, v_num=3, loss=8.4{at}]\n" for at in range(1, 5)
+    )
+    records, note = read(text)
+    assert (list(rows(records)), counted(note)) == ([2, 3, 4], 1)
+
+
+def test_row_whose_word_hides_in_anothers_key_is_no_value_of_that() -> None:
+    """MaxText's, of which a row lost its end in mid-word: each value is its own row's."""
+    lines = [
+        f"completed step: {at}, seconds: {at}.5, TFLOP/s/device: 5.5, Tokens/s/device: 7.5, loss: 2.{at}"
+        for at in range(5)
+    ]
+    whole = rows(read("\n".join(lines) + "\n")[0])
+    for cut in range(20, 45):
+        records, note = read("\n".join(lines).replace(lines[2] + "\n", lines[2][:cut]) + "\n")
+        assert counted(note) >= 1
+        assert all(row.items() <= whole[step].items() for step, row in rows(records).items()), cut
+
+
+@pytest.mark.parametrize(("line", "damaged"), [
+    (" iteration {0}/ 9 | consumed samples: {0} | global batch size: 8 | lm loss: {0}.5 |", ("batch", "�b#")),
+    ("step:{0} - actor/pg_loss:0.{0} - timing_s/step:{0}.5 - critic/score:2.5", ("{0} - timing_s", "{0}iming_s")),
+    ("step:{0} - actor/pg_loss:0.{0} - timing_s/step:{0}.5 - critic/score:2.5", (" - critic", "�critic")),
+])  # fmt: skip
+def test_key_that_is_damaged_is_counted(line: str, damaged: tuple[str, str]) -> None:
+    """No name has bytes that are no text, or a number with a point behind a colon."""
+    text = "".join(line.format(step) + "\n" for step in range(1, 5))
+    records, note = read(text + line.replace(*damaged).format(5) + "\n")
+    names = {name for row in rows(read(text)[0]).values() for name in row}
+    assert counted(note) == 1
+    assert rows(records)[5].keys() < names
+
+
 @pytest.mark.parametrize("end", ["", "\n", "\n" + OLMO.format(4)], ids=["open", "last", "middle"])
 @pytest.mark.parametrize("cut", ["    train/CE lo", "    train/CE loss", "    o", "    train/CE loss="])
 def test_last_line_of_olmos_row_that_is_cut_is_counted(cut: str, end: str) -> None:
@@ -623,6 +694,31 @@ def test_last_line_of_olmos_row_that_is_cut_is_counted(cut: str, end: str) -> No
     assert counted(note) == 1
     assert "train_loss" not in rows(records)[3]
     assert counted(read(head + row + "    saving it\n" + OLMO.format(4))[1]) == 0
+
+
+@pytest.mark.parametrize("cut", ["    train/CE lo", "    throughput/device/TPS=", "    train/CE loss=2."])
+def test_field_of_olmos_row_before_the_next_row_is_counted(cut: str) -> None:
+    """A line that lost its end there: nothing of it is a value, and the row behind it is read."""
+    head = OLMO.format(1) + "\n" + OLMO.format(2).rpartition("\n    ")[0] + "\n" + cut
+    records, note = read(head + OLMO.format(3) + "\n" + OLMO.format(4) + "\n")
+    assert (list(rows(records)), counted(note)) == ([1, 2, 3, 4], 1)
+
+
+def test_fields_of_two_rows_of_olmo_that_alternate_are_noted() -> None:
+    """As two processes write them: the first of each step is read."""
+    stamped = "2026-03-02 10:00:{0:02d}.123\thost:0\tolmo_core.train:120\tINFO\t[step={0}/9,epoch=1]\n{1}"
+    lines = ["    train/CE loss={}.5\n", "    optim/total grad norm={}.25\n"]
+    text = "".join(
+        stamped.format(step, "")
+        + stamped.format(step, "")
+        + "".join(line.format(at) for line in lines for at in (1, 7))
+        for step in range(1, 4)
+    )
+    records, note = read(text)
+    assert {step: (row["train_loss"], row["grad_norm"]) for step, row in rows(records).items()} == dict.fromkeys(
+        (1, 2, 3), (1.5, 1.25)
+    )
+    assert note.startswith("6 lines say other values of a step than the line before them")
 
 
 @pytest.mark.parametrize("every", [True, False], ids=["each", "one"])

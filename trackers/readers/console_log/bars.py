@@ -117,7 +117,8 @@ def _candidate(
     agree, low, high = _common(ranges)
     agreed = agree >= MOST * len(ranges)
     steps = {step for _, step in said}
-    if not agree or steps == {length} or not (agreed or 2 * len(steps) >= max(3, len({epoch for epoch, _ in said}))):
+    still = len(steps) == 1 and (steps == {length} or 4 * len(said) < len(rows))
+    if not agree or still or not (agreed or 2 * len(steps) >= max(3, len({epoch for epoch, _ in said}))):
         return None  # it is done, or stands still
     drawn = sum(row.behind == (length, row.before.get(length)) for row in rows if row.behind)
     again = 2 * drawn > len(ranges)

@@ -66,9 +66,7 @@ GLOG = re.compile(
     rb"\b[IWEF](?P<month>\d\d)(?P<day>\d\d) (?P<minute>\d\d:\d\d):(?P<second>\d\d)(?P<fraction>\.\d{1,9})?"
 )
 """``I1225 08:40:22.123456``: no year."""
-MONTHS = {
-    name: number for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), start=1)
-}
+MONTHS = {name: number for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
 NAMED = re.compile(
     rb"\b(?P<month>" + b"|".join(MONTHS) + rb") {1,2}(?P<day>\d{1,2}) (?P<minute>\d\d:\d\d):(?P<second>\d\d)"
     rb"(?P<fraction>[.,]\d{1,9})?(?: (?P<year>\d{4})\b)?"
@@ -161,13 +159,13 @@ _DICTIONARIES = re.compile(rb"(?<=\})(?=\s*(?:\[[^\]\s]{1,200}\]:? ?|\([^()\n]{0
 
 
 def _shown(part: bytes) -> bytes:
-    """What a part of a line says, whoever wrote it: the same once more is the part drawn anew."""
+    """What a part of a line says, whoever wrote it: the same once more, or with more behind it, is it drawn anew."""
     return split(COLOR.sub(b"", part))[1].strip(b" \b\0")
 
 
 def pieces(line: bytes) -> Sequence[tuple[bytes, bool]]:
     """What a line shows one after the other: carriage returns go back to its beginning, and a progress bar that stands
-    without a line end has another text behind it. What is the same as the part before it is left out.
+    without a line end has another text behind it. What the next part begins with is left out.
 
     Returns:
         texts, and whether each has its end.
@@ -183,7 +181,8 @@ def pieces(line: bytes) -> Sequence[tuple[bytes, bool]]:
         shown = _BAR_BEGIN.sub(rb"\1\0\r", _BAR_END.sub(rb"\1\r", own))
         parts += (part[: len(part) - len(own)] + shown).split(b"\r")
     parts = [part for part in parts if part.strip(b" \b")]
-    parts = [part for before, part in zip([b"", *parts], parts, strict=False) if _shown(before) != _shown(part)]
+    pairs = zip(parts, [*parts[1:], b""], strict=False)
+    parts = [part for part, then in pairs if not _shown(then).startswith(_shown(part))]
     last = len(parts) - 1
     return [(part.rstrip(b"\0"), (whole or place < last) and part[-1:] != b"\0") for place, part in enumerate(parts)]
 

@@ -17,6 +17,7 @@ import functools
 import glob
 import hashlib
 import io
+import itertools
 import math
 import re
 import sys
@@ -51,7 +52,7 @@ WRAPPED_LINES = 3
 """Maximum number of lines that a wrapped line extends over."""
 BLOCK_BYTES = 4 << 20
 SHOWN = 120
-_STEPS = {b"iteration ": re.compile(rb"(?<!at )iteration {1,20}(\d{1,18})(?: {0,20}/ {0,20}\d{1,18})? {0,20}\|")}
+_STEP = re.compile(rb"(?<!at )iteration {1,20}(\d{1,18})(?: {0,20}/ {0,20}\d{1,18})? {0,20}\|")
 
 
 COPY, MORE, ANEW = "copy", "more", "anew"
@@ -183,7 +184,7 @@ class LogStream:
                     if values is None:
                         self.account.spoil(self._pending, number, text)
                     elif values:
-                        self._pending.values.update(values)
+                        self._add(self._pending, values)
                         wrapped = 0 if self._pending.form.lines else wrapped + 1
                     else:  # of several lines, another's is the end
                         wrapped += WRAPPED_LINES if self._pending.form.lines and _WORD.search(lines.text) else 1
@@ -248,6 +249,12 @@ class LogStream:
     def _limit(self) -> int | None:
         """The highest step of this attempt that no later one trained again."""
         return self._limits[self.attempt - 1] if self.attempt <= len(self._limits) else None
+
+    def _add(self, row: LogRow, values: dict[str, Number]) -> None:
+        """Add what a line behind a row says; what is there already, and otherwise, is another process's."""
+        if any(not _same(value, row.values.get(name, value)) for name, value in values.items()):
+            self.account.others.append((row.step or 0, self.lines.number))
+        row.values = {**row.values, **values, **row.values}
 
     def _take_held(self, rows: Sequence[LogRow]) -> Iterator[Record]:
         """The records of a row whose step a progress bar tells, which is often written anew behind it."""
@@ -973,7 +980,7 @@ def may_restart(file: BinaryIO) -> bool:
     """Whether :func:`survey` is needed: an iteration comes again, rows of a helper may stand among Megatron's, or there
     are none of its kind. Several times quicker.
     """
-    last = dict.fromkeys(_STEPS, -1)
+    last: list[int] = []
     rest = b""
     try:
         while block := file.read1(BLOCK_BYTES):  # type: ignore[attr-defined]
@@ -984,20 +991,15 @@ def may_restart(file: BinaryIO) -> bool:
                 return True
     except text_file.PackedError:
         pass
-    return _comes_again(rest, last) or any(word in rest for word in _HELPERS_WORDS) or max(last.values()) < 0
+    return _comes_again(rest, last) or any(word in rest for word in _HELPERS_WORDS) or not last
 
 
-def _comes_again(text: bytes, last: dict[bytes, int]) -> bool:
-    if b"\x1b" in text:
-        text = COLOR.sub(b"", text)
-    for word, pattern in _STEPS.items():
-        if word in text:
-            for digits in pattern.findall(text):
-                step = int(digits)
-                if step <= last[word]:
-                    return True
-                last[word] = step
-    return False
+def _comes_again(text: bytes, last: list[int]) -> bool:
+    """Whether a step isn't above the one before it. last: that, which the text's takes the place of."""
+    text = COLOR.sub(b"", text) if b"\x1b" in text else text
+    steps = [*last, *(map(int, _STEP.findall(text)) if b"iteration " in text else ())]
+    last[:] = steps[-1:]
+    return any(later <= step for step, later in itertools.pairwise(steps))
 
 
 class _Copies:

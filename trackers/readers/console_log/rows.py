@@ -53,16 +53,13 @@ _INDENTED = re.compile(rb"\s{2,200}[A-Za-z_](?:[^=\n]{0,200}=|[^\n]{0,400}\s[-+]
 """A field on a line of its own, whatever it says."""
 BEGUN = re.compile(rb"\s{2,200}[A-Za-z_]")
 """Such a line, of which the sign may be lost, too."""
-_MOST = 16
-"""Rows of one line: more than two are damage."""
-BARS = 64
-"""Maximum number of lengths of progress bars that are told apart."""
-EPOCHS = 10_000
-"""Maximum number of epochs whose lengths are remembered."""
+_MOST, LONG = 16, 10
+"""Rows of one line: more than two are damage. Letters of a row's word that no other has at its end."""
+BARS, EPOCHS, WORD_SETS = 64, 10_000, 1000
+"""Maximum number of lengths of progress bars that are told apart; of epochs whose lengths are remembered, and of
+combinations of words whose forms are."""
 LOOKED_AT = 1 << 16
 """Bytes of a line in which a row's head is looked for."""
-WORD_SETS = 1000
-"""Maximum number of combinations of words whose forms are remembered."""
 _WORDS = sorted({form.literal for program in programs.ALL for form in program.forms}, key=len, reverse=True)
 _ANY_WORD = re.compile(b"|".join(map(re.escape, _WORDS)))
 TAILS = 8
@@ -378,13 +375,15 @@ class LineReader:
             rows = self._of(program, form, line) if form.literal in line else None
             if rows is not None:
                 before = line[: rows[0].begin] if rows and self._mine else b""
-                return [*self._cut_before(before, form), *rows] if _ANY_WORD.search(before) else rows
+                return [*self._cut_before(before, form), *rows] if before else rows
         return None
 
     def _cut_before(self, line: bytes, form: Form) -> Sequence[LogRow]:
         """The rows of other forms that a line begins with, where a row of this one follows without a line end."""
         whole, self._whole = self._whole, False
-        rows = self._first_of([line], [pair for pair in self._mine if pair[1] is not form and pair[1].kind in ROWS])
+        forms = [(program, other) for program, other in self._forms_of(line)
+                 if other is not form and other.kind in ROWS and self.is_known(program)]  # fmt: skip
+        rows = self._first_of([line], forms)
         self._whole = whole
         return rows or ()
 
@@ -513,7 +512,8 @@ class LineReader:
             at = line.find(form.literal, at + 1, LOOKED_AT)
             if at < 0 or (match := form.pattern.match(line, at)) is not None:
                 break
-        if match is None or begins_message(line, at) or (form.fields is LITERAL and b"{" in line[:at]):
+        tried = begins_message(line, at) and (form.first or self.is_known(program))
+        if match is None or tried or (form.fields is LITERAL and b"{" in line[:at]):
             return None
         known = [keys for keys, _ in self._tails.get(form, ())]
         row = self._row(program, form, line, *match.span(), match.groupdict())
@@ -669,8 +669,8 @@ class LineReader:
         if not self._open and not self._is_epochs(row, outside, groups):
             row.kind, row.form = outside.kind, outside
         elif not outside.pattern.match(row.line, row.begin):
-            text = row.line[row.begin :]
-            lost = self.epoch is None or self._validated not in (b"", text)
+            text = row.line[row.begin :] if groups["batch"] == groups["of"] else b""
+            lost = self.epoch is None or (text and self._validated not in (b"", text))
             row.kind, self._validated = (BROKEN if lost and not self._twice else row.kind), text
 
     def _see_end(self, row: LogRow, groups: dict[str, Any]) -> None:
@@ -892,9 +892,11 @@ def _word_places(line: bytes, form: Form) -> Iterator[int]:
 
 
 def _may_follow(line: bytes, form: Form, at: int) -> bool:
-    """Whether a row that lost its end may be followed by another at a place: not within a word, nor a dictionary."""
+    """Whether a row that lost its end may be followed by another at a place: not within a dictionary, nor behind a sign
+    or a letter of a name."""
     before = line[at - 1 : at]
-    return not before.isalpha() and before not in (b"_", b"/", b"-") and not (form.fields and form.fields.closes)
+    named = before.isalpha() or before in (b"_", b"/", b"-")
+    return not (form.fields and form.fields.closes) and (len(form.literal) >= LONG or not named)
 
 
 def _count(text: bytes | None) -> int | None:
