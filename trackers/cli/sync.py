@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PART_CHARACTERS = 1000
 """Maximum length of one part of a run's line: a command with two long paths is printed whole."""
 _printed: dict[tuple[Path, str], str] = {}
+_noted: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
 _damaged: set[Path] = set()
 """Runs whose journals were checked, and aren't as they were written."""
 
@@ -206,6 +207,13 @@ def _complain(text: str) -> None:
 
 
 def _late_notes(name: str, options: Mapping[str, Any]) -> list[str]:
+    """:func:`_notes`, asked for once while runs have the same options, as thousands may."""
+    if name not in _noted or _noted[name][0] != options:
+        _noted[name] = options, _notes(name, options)
+    return _noted[name][1]
+
+
+def _notes(name: str, options: Mapping[str, Any]) -> list[str]:
     """What a tracker, and this version of its client, show otherwise of a run that is delivered late; a plug-in may be
     gone meanwhile."""
     from trackers.backends import registry
@@ -281,7 +289,7 @@ def show_standing(run: object, as_json: bool) -> None:
         if _printed.get(key) != line:
             _printed[key] = line
             sys.stdout.write(line + "\n")
-            sys.stdout.flush()
+    sys.stdout.flush()
 
 
 def copy(

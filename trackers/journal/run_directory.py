@@ -418,7 +418,7 @@ def read_small(path: Path) -> bytes:
         OSError: it can't be read. ValueError: it is larger than :data:`SMALL_BYTES`.
     """
     with confined.open_file(path) as file:
-        content = file.read(SMALL_BYTES + 1)
+        content = file.read(min(SMALL_BYTES, os.fstat(file.fileno()).st_size) + 1)  # room for what it has, no more
     if len(content) > SMALL_BYTES:
         raise ValueError(f"it is longer than {SMALL_BYTES:,} bytes")
     return content

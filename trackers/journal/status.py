@@ -123,8 +123,9 @@ def last_status(run: RunDirectory, back: int = NEAR_BYTES) -> Status:
     Args:
         back: how many bytes of each stream's end are searched for that record.
     """
-    newest = run.attempt()
-    names = [name for name in run.stream_names() if name.attempt == newest]
+    names = run.stream_names()
+    newest = max((name.attempt for name in names), default=0)
+    names = [name for name in names if name.attempt == newest]
     for writer in ("node", "rank"):
         for name in names:
             record = find_finish(run.stream(name), back) if name.writer == writer else None

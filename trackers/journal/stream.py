@@ -727,7 +727,7 @@ class FinishSearch:
             if self._offset < 0 or size < self._offset:  # the first look, or the file was cut
                 self._offset = max(0, size - self._back)
             file.seek(self._offset)
-            while block := file.read(BLOCK_BYTES):
+            while block := file.read(min(BLOCK_BYTES, size - self._offset)):
                 self._search(block, self._offset)
                 whole = block.rfind(b"\n") + 1
                 if len(block) < BLOCK_BYTES:

@@ -23,11 +23,12 @@ def write_line(line: str, stream: TextIO) -> None:
 
 def lines(text: str) -> str:
     """Text of several lines without terminal escapes: what isn't printable is replaced."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def one_line(text: str, limit: int = 600) -> str:
     """Text as one printable line: no line breaks, no terminal escapes."""
-    flat = " ".join(text.split())
-    flat = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in flat)
+    flat = lines(" ".join(text.split()))
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
