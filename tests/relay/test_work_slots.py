@@ -92,6 +92,17 @@ def test_large_ones_wait_for_room_and_work_alone_where_there_is_never_enough() -
     assert filled(2, huge).assign(0.0) == ([huge], [])
 
 
+def test_places_that_others_have_are_left_to_them() -> None:
+    """They are no room for others, and not even for one that works alone where there is never enough."""
+    large, small = SlotRequest("wandb", 3), SlotRequest("json")
+    kept = filled(3, large, small)
+    assert kept.assign(0.0, 3) == ([], [])
+    assert kept.assign(0.0, 1) == ([], [])
+    assert kept.assign(0.0) == ([large], [])
+    kept.remove(large)
+    assert kept.assign(0.0, 2) == ([small], [])
+
+
 @pytest.mark.slow
 @given(
     st.integers(1, 6),
@@ -149,7 +160,7 @@ class Served:
         self._thread.start()
 
     def _serve(self) -> None:
-        server = TurnServer()
+        server = TurnServer("k")
         while self._alive:
             if not self._goes_on.is_set():
                 self._stands.set()
@@ -235,6 +246,31 @@ def test_relays_share_the_places_of_their_agent(serve: Callable[[], Served], mon
     wait_for(lambda: one.poll() and one._ready and third.poll() and third._ready)
     assert has(third, "csv")
     for each in (one, third):
+        each.close()
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
+def test_agent_that_comes_later_counts_places_that_are_locked(
+    serve: Callable[[], Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a relay that it doesn't know yet, once each when that has told; none of one that hangs for a minute."""
+    early, hung = Turns("k", 2), Turns("k", 2)
+    assert has(early, "json")
+    assert has(hung, "csv")
+    serve()
+    late = Turns("k", 2)
+    wait_for(lambda: not has(late, "tensorboard") and late._ready and late._answered_at > 0)
+    for _ in range(100):
+        assert not has(late, "tensorboard"), "both places are locked"
+    wait_for(lambda: early.poll() and early._ready and early.is_over("json"))
+    assert not has(late, "tensorboard")
+    early.done("json")
+    wait_for(lambda: early.poll() and has(late, "tensorboard"))
+    assert not has(late, "mlflow"), "the other one is the hung relay's"
+    monkeypatch.setattr(turns, "LATE_S", 0.0)
+    wait_for(lambda: has(late, "mlflow"))
+    for each in (early, hung, late):
         each.close()
 
 

@@ -123,7 +123,7 @@ class Agent:
         self._accepted: dict[int, tuple[socket.socket, float]] = {}
         self._inode = -1
         self.threaded = ""
-        self.turns = TurnServer()
+        self.turns = TurnServer(name)
         self.sampler = SharedSampler(entry)
 
     def serve(self) -> None:

@@ -1,8 +1,7 @@
 """Slots for deliveries without an agent: each is a lock on a byte of a file, which ends with its process.
 
 This bounds the deliveries of many runs that start on a machine without an agent. A relay that finds no free slot starts
-an agent, under which deliveries take turns. For a moment, twice as many may then work: those that have locks, and those
-that the agent starts before it knows of them.
+an agent, under which deliveries take turns. The agent assigns none that are locked by relays which haven't told it yet.
 """
 
 from __future__ import annotations
@@ -48,15 +47,7 @@ class SlotLocks:
 
     def others_begin(self) -> bool:
         """Whether other relays are beginning that have no agent."""
-        import fcntl
-
-        if self._fd < 0:
-            return False
-        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, _BEGINNING, _MOST_BEGINNING, 0)
-        try:
-            return bool(struct.unpack("hhqqi4x", fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK)
-        except OSError:
-            return False
+        return _is_locked(self._fd, _BEGINNING, _MOST_BEGINNING)
 
     def has_begun(self) -> None:
         """The relay begins no longer."""
@@ -64,6 +55,15 @@ class SlotLocks:
 
         if self._fd >= 0:
             self._set_lock(fcntl.F_UNLCK, _BEGINNING, _MOST_BEGINNING)
+
+    def taken(self) -> int:
+        """How many slots others have locked, by the file that they have now."""
+        self._open(0)
+        taken = sum(_is_locked(self._fd, slot, 1) for slot in range(self._limit))
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        return taken
 
     def acquire(self, tracker: str, size: int) -> bool:
         """Lock a slot for each process of a delivery; False if other runs have too many of them.
@@ -116,12 +116,12 @@ class SlotLocks:
         self._fd = -1
         self._locked.clear()
 
-    def _open(self) -> bool:
+    def _open(self, make: int = os.O_CREAT) -> bool:
         if self._fd < 0:
             try:
-                folder = endpoint.open_directory(endpoint.directory(), make=True)
+                folder = endpoint.open_directory(endpoint.directory(), make=bool(make))
                 try:
-                    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                    flags = os.O_RDWR | make | os.O_NOFOLLOW | os.O_CLOEXEC
                     self._fd = os.open(f"{self._name}.places", flags, 0o600, dir_fd=folder)
                 finally:
                     os.close(folder)
@@ -155,3 +155,14 @@ class SlotLocks:
             pass_on(error)
             return True
         return True
+
+
+def _is_locked(fd: int, first: int, length: int) -> bool:
+    """Whether another open file has one of these bytes locked; False where nothing can be asked."""
+    import fcntl
+
+    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, first, length, 0)
+    try:
+        return bool(struct.unpack("hhqqi4x", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK)
+    except (OSError, ValueError):  # a negative descriptor is a ValueError
+        return False

@@ -24,7 +24,7 @@ import msgspec
 from trackers.relay.agent import endpoint
 from trackers.relay.agent.client import LENGTH, READY
 from trackers.relay.agent.slot_locks import SlotLocks
-from trackers.relay.agent.work_slots import ENDED, GROWN, SlotRequest, WorkSlots, default_slots
+from trackers.relay.agent.work_slots import ENDED, GROWN, LATE_S, SlotRequest, WorkSlots, default_slots
 
 RETRY_S = 2.0
 """Interval between attempts to connect to an agent, in seconds."""
@@ -321,9 +321,15 @@ class Turns:
 
 
 class TurnServer:
-    """The agent's side: connections of all relays, and which of their deliveries work."""
+    """The agent's side: connections of all relays, and which of their deliveries work.
 
-    def __init__(self) -> None:
+    Args:
+        name: the agent's key; "": no other relay has locked slots.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+        self._began = time.monotonic()
         self._lines: dict[int, tuple[MessageLine, dict[int, SlotRequest]]] = {}
         self._owners: dict[SlotRequest, tuple[int, int]] = {}
         self.slots = WorkSlots(default_slots())
@@ -353,7 +359,7 @@ class TurnServer:
                     self._handle(fd, requests, message)
             except (OSError, ValueError, TypeError):
                 self._drop(fd)
-        for action, requests_of in zip(("go", "end"), self.slots.assign(time.monotonic()), strict=True):
+        for action, requests_of in zip(("go", "end"), self.slots.assign(time.monotonic(), self._beside()), strict=True):
             for request in requests_of:
                 if request in self._owners:
                     fd, number = self._owners[request]
@@ -366,6 +372,14 @@ class TurnServer:
         """Close all connections; their deliveries go on without an agent."""
         for fd in list(self._lines):
             self._drop(fd)
+        self._began = time.monotonic()
+
+    def _beside(self) -> int:
+        """The number of slots locked by relays that haven't told of it yet; one that doesn't within a minute hangs."""
+        if not self._name or not self.slots.contended() or time.monotonic() - self._began > LATE_S:
+            return 0
+        told = sum(request.size for request in self._owners if request.told)
+        return max(0, SlotLocks(self._name, int(self.slots.limit)).taken() - told)
 
     def _handle(self, fd: int, requests: dict[int, SlotRequest], message: Any) -> None:
         action, number, *more = message
@@ -381,11 +395,11 @@ class TurnServer:
         request = requests.get(number)
         if request is None:
             request = requests[number] = SlotRequest(str(tracker), max(1, int(size)))
-            request.began = time.monotonic() if has else None
+            request.began, request.told = time.monotonic() if has else None, bool(has)
             self._owners[request] = fd, number
             self.slots.add(request)
         elif has and request.began is None:  # it didn't wait for an answer
-            request.began = time.monotonic()
+            request.began, request.told = time.monotonic(), True
         request.urgency = min(GROWN, max(ENDED, int(urgency)))
 
     def _forget(self, request: SlotRequest) -> None:

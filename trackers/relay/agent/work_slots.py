@@ -41,6 +41,7 @@ class SlotRequest:
         size: number of its processes, each of which takes a slot.
         began: when it got its slots, on the monotonic clock; None while it waits.
         asked: when it was asked to give them back; None before.
+        told: it had them before the agent knew of it, and may have locked them.
     """
 
     tracker: str
@@ -48,6 +49,7 @@ class SlotRequest:
     urgency: int = NEW
     began: float | None = None
     asked: float | None = None
+    told: bool = False
 
 
 class WorkSlots:
@@ -76,11 +78,12 @@ class WorkSlots:
         """Whether requests are waiting."""
         return any(request.began is None for request in self._requests)
 
-    def assign(self, now: float) -> tuple[list[SlotRequest], list[SlotRequest]]:
+    def assign(self, now: float, beside: int = 0) -> tuple[list[SlotRequest], list[SlotRequest]]:
         """Assign slots, and ask for some back; sets ``began`` and ``asked``.
 
         Args:
             now: on the monotonic clock, in seconds.
+            beside: number of slots that others have, whose requests will come.
 
         Returns:
             the requests that begin now, and those that are asked for their slots now.
@@ -92,9 +95,9 @@ class WorkSlots:
         late = [request for request in holding if request.asked is not None and now - request.asked > LATE_S]
         hanging = {request.tracker for request in late}
         waiting.sort(key=lambda request: request.urgency + (request.tracker in hanging))
-        free = self.limit - _size(holding) + min(_size(late), self.limit)
+        free = self.limit - beside - _size(holding) + min(_size(late), self.limit)
         begun: list[SlotRequest] = []
-        while waiting and (waiting[0].size <= free or not (holding or begun)):
+        while waiting and (waiting[0].size <= free or not (holding or begun or beside)):
             request = waiting.pop(0)
             request.began, request.asked = now, None
             free -= request.size
