@@ -189,7 +189,7 @@ def gpu_report(records: Iterable[Record], run: str = "this run") -> GpuReports:
     """
     gpus = GpuSeries().gather(_renamed(records))
     reports = GpuReports(gpus={name: _report(gpus, name) for name in gpus.names})
-    reports.logged = {name: _stats(points) for name, points in sorted(gpus.others.items())}
+    reports.logged = {name: stats(points) for name, points in sorted(gpus.others.items())}
     if not reports.gpus and not reports.logged:
         raise NotFound(
             f"no GPU metrics found in {run}: was it sampled (trackers doctor shows whether GPUs are seen, "
@@ -259,9 +259,3 @@ def counted(points: Iterable[Point]) -> float:
         total += value - last if value >= last else value
         last = value
     return total
-
-
-def _stats(points: list[Point]) -> Stats:
-    pass
-
-    return stats(points)

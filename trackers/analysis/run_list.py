@@ -211,7 +211,8 @@ def listing(root: Path, project: str = "", chosen: Iterable[RunDirectory] | None
                 if str(error) not in problems:  # a package that is missing concerns many
                     problems.append(str(error))
                 continue
-            if _is_settled(view):
+            # Only a change of files can change the line: nobody trains and nobody delivers.
+            if view.status.name != "running" and not any(entry["held_by"] for entry in view.trackers.values()):
                 cache.put(path, fingerprint, line)
         if project in ("", line.project):
             lines.append(line)
@@ -285,8 +286,3 @@ def _truncated(values: dict[str, Any]) -> dict[str, Any]:
     """The first of a run's values: names and texts that are long are cut."""
     first = list(values.items())[:KEPT]
     return {name[:LONGEST]: value[:LONGEST] if isinstance(value, str) else value for name, value in first}
-
-
-def _is_settled(view: Overview) -> bool:
-    """Whether only a change of files can change the line: nobody trains and nobody delivers."""
-    return view.status.name != "running" and not any(entry["held_by"] for entry in view.trackers.values())

@@ -559,7 +559,9 @@ def _goals(defined: list[Define], names: list[str]) -> dict[str, str]:
 def _gpus(stats: RunStats, world: int, machine: Mapping[str, Any]) -> int | None:
     cards = machine.get("gpus")
     named = sum(isinstance(card, dict) for card in cards.values()) if isinstance(cards, dict) else 0
-    sampled = {_gpu_label(name) for name in stats.folds if _is_gpu(name)}
+    sampled = {
+        name.removesuffix("_utilization_percentage").rpartition(".")[0] or name for name in stats.folds if _is_gpu(name)
+    }
     on_gpus = bool(stats.gpu_name) or any(group_of(name) == "gpu" for name in stats.folds)
     return training_gpus(stats.config, world, max(named, len(sampled)), on_gpus)
 
@@ -567,10 +569,6 @@ def _gpus(stats: RunStats, world: int, machine: Mapping[str, Any]) -> int | None
 def _is_gpu(name: str) -> bool:
     role = roles.role_of(name)
     return role is not None and role.kind == roles.ONE_GPU_UTILISATION
-
-
-def _gpu_label(name: str) -> str:
-    return name.removesuffix("_utilization_percentage").rpartition(".")[0] or name
 
 
 def _comparable(value: Any) -> Any:

@@ -101,7 +101,7 @@ def _sizes(steps: StepCollector, notes: Notes, ranks: int | None) -> tuple[int |
     """The whole batch and the sequence length: stated, else what the logged rates prove."""
     measured = steps.measured
     length = _as_integer(roles.setting(steps.config, roles.LENGTHS))
-    stated = _final_batch(steps)
+    stated = _as_integer(next((step.global_batch for step in reversed(steps.steps) if step.global_batch), None))
     if stated is None:
         estimate = speed.batch(steps.meter, steps.config, ranks)
         bare = estimate is not None and not speed.sure(steps.meter, steps.config)
@@ -192,11 +192,6 @@ def _formula(measured: list[Step], ranks: int | None, batch: int | None) -> str:
     rate = float(step.tokens or 0.0) / float(step.seconds or 1.0)
     product = f"{rate:g} tokens/s/GPU × {step.world or ranks} GPUs" if step.per_gpu else f"{rate:g} tokens/s"
     return f"{product} × {step.seconds:g} s ÷ {step.global_batch or batch:g}"
-
-
-def _final_batch(steps: StepCollector) -> int | None:
-    """The global batch size that was logged last."""
-    return _as_integer(next((step.global_batch for step in reversed(steps.steps) if step.global_batch), None))
 
 
 def _memory(steps: StepCollector) -> dict[str, Any]:

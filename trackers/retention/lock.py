@@ -145,7 +145,7 @@ def why_kept(run: RunDirectory, older_than_s: float, *, held: bool = False) -> s
         return str(error)
     if observe(run).name == "running":
         return "it is running"
-    holder = next((text for path in leases(run) if (text := _holder_text(path))), "")
+    holder = next((str(one) for path in leases(run) if (one := living_holder(path)) is not None), "")
     if holder and not held:
         return f"{holder} works on it"
     return _lacking(run, info) or _young(run, older_than_s)
@@ -209,11 +209,6 @@ def _young(run: RunDirectory, older_than_s: float) -> str:
                 newest = max(newest, os.stat(path).st_mtime if path.is_file() else 0.0)
     age_s = time.time() - newest
     return f"{age_s / DAY_S:.1f} days old" if age_s < older_than_s else ""
-
-
-def _holder_text(path: Path) -> str:
-    holder = living_holder(path)
-    return "" if holder is None else str(holder)
 
 
 def _is_stored_outside(run: RunDirectory, info: RunInfo, name: str, url: str) -> bool:

@@ -373,15 +373,12 @@ class Carrier:
             attempt, node = self._main.attempt, self._task.plan.node
             own = StreamName("sampler", node, attempt)
             ranks = {StreamName.parse(path.removesuffix(".jsonl")) for path, _, _ in files}
-            numbers = {name.number for name in ranks if name is not None} | self._printing_ranks()
+            numbers = {name.number for name in ranks if name is not None}
+            numbers |= set() if self._console is None else self._console.ranks()
             for name in self._run.stream_names():
                 if name == own or (name.writer == "console" and name.attempt == attempt and name.number in numbers):
                     files.append((f"streams/{name}.jsonl", self._run.stream(name), self._run.path))
         return files
-
-    def _printing_ranks(self) -> set[int]:
-        """Ranks whose console is collected on this node."""
-        return set() if self._console is None else self._console.ranks()
 
     def _is_local(self, name: str, path: Path) -> bool:
         """Whether this machine writes a stream: the folder may be on a disk that other nodes share."""
