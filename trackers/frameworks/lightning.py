@@ -177,10 +177,11 @@ class TrackersLogger(_Logger):  # type: ignore[misc]
         if _main_rank():
             self._log_graph(model)
 
+    @guarded
     def watch(self, model: Any, log: str | None = "gradients", log_freq: int = 100, log_graph: bool = True) -> None:
         """As ``run.watch``."""
         if _main_rank():
-            self._guarded_call("watch", model, log=log, log_freq=log_freq, log_graph=log_graph)
+            self._handle.run.watch(model, log=log, log_freq=log_freq, log_graph=log_graph)
 
     def log_table(
         self,
@@ -273,10 +274,6 @@ class TrackersLogger(_Logger):  # type: ignore[misc]
         callbacks = getattr(trainer, "callbacks", None)
         if isinstance(callbacks, list) and not any(isinstance(each, _Stopping) for each in callbacks):
             callbacks.append(_Stopping(self._handle))
-
-    @guarded
-    def _guarded_call(self, name: str, *arguments: Any, **more: Any) -> None:
-        getattr(self._handle.run, name)(*arguments, **more)
 
     @guarded
     def _log_media(self, key: str, made: Any, step: int | None) -> None:

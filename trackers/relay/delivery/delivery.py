@@ -559,8 +559,7 @@ class Delivery:
         self.account.seq = position.seq
         self.account.offsets = dict(position.offsets)
         self.account.times = dict(position.times)
-        self.account.state = dict(self._state)
-        self._store()
+        self._save_state()
         self._uncommitted = False
 
     def _save_state(self) -> None:
