@@ -277,7 +277,8 @@ def test_promise_of_security_has_its_tests(block: str, after: str) -> None:
 
 ROWS = {
     "files below a run": "test_planted_thing_is_not_used test_folders_of_a_killed_run_that_are_links_lead_nowhere "
-    "test_stream_that_is_no_file_holds_no_resumed_run_up test_folder_of_a_copy_that_is_a_link_leads_nowhere",
+    "test_stream_that_is_no_file_holds_no_resumed_run_up test_folder_of_a_copy_that_is_a_link_leads_nowhere "
+    "test_run_of_holes_is_resumed_edited_and_copied test_file_that_is_far_longer_than_any_that_was_logged_is_rejected",
     "new files": "test_new_files_are_exclusive_and_plain test_other_name_of_ones_own_file_is_not_written_to "
     "test_what_another_account_put_in_its_place_is_not_written_to "
     "test_folder_that_another_account_put_there_is_not_filled "
@@ -297,6 +298,7 @@ ROWS = {
     "an answer of W&B's server": "test_answers_have_an_end",
     "the [host agent]": "test_another_users_socket_and_directory_are_refused "
     "test_another_user_who_asks_is_not_answered test_agent_has_named_variables_only "
+    "test_request_in_parts_is_waited_for_by_nobody "
     "test_second_run_is_a_fork_of_what_the_first_one_left",
     "[connections between nodes]": "test_nobody_on_the_network_reads_what_is_sent test_who_stands_between_is_refused "
     "test_fingerprint_that_is_not_the_jobs_is_refused test_older_tls_is_not_spoken test_both_sides_must_want_the_same "

@@ -16,13 +16,14 @@ from pathlib import Path
 import pytest
 
 import trackers
-from tests.analysis.support import write_run
+from tests.analysis.support import T0, write_run
 from tests.fuzz.mutate import wandb_file
 from trackers.analysis.run_list import listing
 from trackers.errors import Damaged, NotFound, UsageError
 from trackers.formats.tensorboard_event import TFRecordFramer
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader, last_record
+from trackers.records import ArtifactFile, ArtifactRecord, Media, MediaFile
 from trackers.retention.archive import put_back
 from trackers.support.seekable_zstd import PackedFile, need_zstd, open_file
 
@@ -198,6 +199,56 @@ def test_run_of_holes_is_listed() -> None:
     assert RunDirectory(good).sizes()["rank-1.1"] == 0
     assert StreamReader(stream).read() == []
     assert len(trackers.load(str(good)).metrics()) == 1
+
+
+USED = """
+import contextlib
+from trackers.copying.transfer import copy
+from trackers.editing import edits
+from trackers.errors import TrackersError
+from trackers.journal import span_table
+from trackers.journal.attempts import AttemptHistory, checkpoint_record
+from trackers.journal.integrity import check
+from trackers.journal.run_directory import RunDirectory
+import trackers
+run = RunDirectory("runs/digits/bad")
+edits.history(run)
+checkpoint_record(run, 1)
+AttemptHistory(run).axes_at(1)
+span_table.of_killed(run, 1, 1.0, run.read_info())
+check(run)
+with contextlib.suppress(TrackersError):
+    trackers.load(str(run.path)).metrics()
+with contextlib.suppress(TrackersError):
+    list(copy("runs/digits", "out"))
+print(sum(len(data.metrics()) for data in trackers.load_all("out")))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "file", ["rank-0.1.jsonl", "node-0.1.jsonl", "console-0.1.jsonl", "rank-0.1.sums", "../media/ab/table.json"]
+)
+def test_run_of_holes_is_resumed_edited_and_copied(file: str) -> None:
+    """Terabytes of nothing in any stream's place, in that of its checksums or of a medium cost neither memory nor time,
+    nor disk: what was logged beside it is copied, and another run as well."""
+    table = MediaFile(format="json", file="media/ab/table.json")
+    stored = ArtifactFile(path="a", file="media/ab/table.json", size=3)
+    for name in ("bad", "good"):
+        more = [
+            Media(name="t", type="table", items=[table], time=T0), ArtifactRecord(name="a", files=[stored], time=T0),
+        ]  # fmt: skip
+        run = write_run(name, [(1, 1, {"loss": 1.0})], more=more)
+        (run / "media/ab").mkdir(parents=True)
+        (run / "media/ab/table.json").write_text("{}\n")
+    sparse(Path("runs/digits/bad/streams", file))
+    done = subprocess.run(
+        [sys.executable, "-c", USED], capture_output=True, text=True, timeout=100, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2 * GIB, 2 * GIB)),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == (1 if file == "rank-0.1.jsonl" else 2)
+    assert sum(path.stat().st_size for path in Path("out").glob("**/*")) < GIB
 
 
 def test_backup_with_a_sparse_file_is_refused() -> None:

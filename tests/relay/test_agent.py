@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import time
 import types
 import venv
 from collections.abc import Iterator
@@ -640,8 +641,8 @@ def test_another_user_who_asks_is_not_answered(tmp_path: Path, monkeypatch: pyte
             asking.connect(str(tmp_path / str(uid)))
             agent_server.Agent._accept(agent, door)
             assert asking.recv(1) == answer
-    for line, _ in agent._accepted.values():
-        line.close()
+    for asking in agent._accepted.values():
+        asking.close()
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"[" * 200_000, b'{"places": []}', b'{"idle_s": 1}'])
@@ -650,11 +651,50 @@ def test_request_that_is_none_ends_its_connection_alone(text: bytes) -> None:
     agent: Any = types.SimpleNamespace(turns=types.SimpleNamespace(add=print))
     ours, theirs = socket.socketpair()
     with ours, theirs:
+        asking = agent_server.Asking(ours)
         sending = threading.Thread(target=theirs.sendall, args=(agent_client.LENGTH.pack(len(text)) + text,))
         sending.start()
-        agent_server.Agent._answer(agent, ours)
+        until(asking.is_whole)
+        agent_server.Agent._answer(agent, ours, bytes(asking.text[agent_client.LENGTH.size :]), asking.descriptors)
         sending.join()
         assert ours.fileno() == -1
+
+
+def test_request_in_parts_is_waited_for_by_nobody() -> None:
+    """Connections that say nothing, half a head, half a request, or a byte now and then, keep the agent from nothing:
+    it reads what is there, and closes each a second after it came, with the descriptors that came along."""
+    whole, answered = agent_client.LENGTH.pack(13) + b'{"places": 3}', []
+    agent: Any = types.SimpleNamespace(_accepted={})
+    agent._answer = lambda line, text, descriptors: answered.append((bytes(text), len(descriptors)))
+    pairs = [socket.socketpair() for _ in range(80)]
+    reader, writer = os.pipe()
+    for number, (ours, theirs) in enumerate(pairs):
+        agent._accepted[ours.fileno()] = agent_server.Asking(ours)
+        begun = whole[: (0, 2, 4, 9)[number % 4]]
+        if begun:
+            socket.send_fds(theirs, [begun], [writer])
+    os.close(writer)
+
+    def read(later_s: float = 0.0) -> None:
+        agent_server.Agent._read_requests(agent, set(agent._accepted), time.monotonic() + later_s)
+
+    with contextlib.ExitStack() as opened:
+        for _, theirs in pairs:
+            opened.enter_context(theirs)
+        began = time.monotonic()
+        read()
+        assert len(agent._accepted) == 80
+        for at in range(9, len(whole)):  # byte by byte
+            pairs[3][1].sendall(whole[at : at + 1])
+            read()
+        assert answered == [(b'{"places": 3}', 1)]
+        assert time.monotonic() - began < 40, "nobody is waited for, a second each"
+        read(agent_server.PATIENCE_S + LIMIT_S)
+        assert not agent._accepted
+        assert os.read(reader, 1) == b"", "no descriptor is left"
+        assert [theirs.recv(1) for _, theirs in pairs[4:]] == [b""] * 76
+    pairs[3][0].close()
+    os.close(reader)
 
 
 def test_key_is_of_what_a_fork_would_inherit(tmp_path: Path) -> None:

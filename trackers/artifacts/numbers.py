@@ -126,11 +126,9 @@ def _folder(project: Path, name: str) -> Path:
 
 
 def _numbers(folder: Path) -> list[int]:
-    try:
+    with suppress(OSError):
         return sorted(number for entry in os.listdir(folder) if (number := _number(entry)) is not None)
-    except OSError as error:
-        pass_on(error)
-        return []
+    return []
 
 
 def _number(entry: str) -> int | None:
@@ -139,8 +137,6 @@ def _number(entry: str) -> int | None:
 
 
 def _read(project: Path, path: Path) -> NumberHolder:
-    try:
+    with suppress(OSError, *UNDECODABLE):
         return msgspec.json.decode(confined.read(path, root=project, most=SMALL_BYTES), type=NumberHolder, strict=False)
-    except (OSError, *UNDECODABLE) as error:
-        pass_on(error)
-        return NumberHolder()
+    return NumberHolder()

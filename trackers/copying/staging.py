@@ -26,7 +26,8 @@ from trackers.journal.attempts import AttemptHistory
 from trackers.journal.checksums import ChecksumReader, DamagedLine
 from trackers.journal.run_directory import RunDirectory, StreamName, project_folder, read_json, replace_file
 from trackers.journal.status import last_status
-from trackers.journal.stream import StreamWriter, last_record
+from trackers.journal.stream import StreamWriter, last_record, lines_of
+from trackers.readers.helpers import is_hollow
 from trackers.readers.journal import JournalReader, note_damage
 from trackers.readers.reader import PAUSES, Reader, SourceRun
 from trackers.records import ArtifactRecord, Console, Finish, Info, Media, MediaFile, Record, Start
@@ -239,6 +240,8 @@ def take_over(run: SourceRun, directory: RunDirectory, info: RunInfo) -> int | N
                         record = records.decode(line.strip())
                         if record is not None:
                             deque(_into_journal(iter([record]), run, directory), maxlen=0)
+            if content.tell() < size_of(stream):  # a hole
+                return None
     note_damage(run, sum(map(len, damage.values())))
     about = _about(run, info)
     for name in names:
@@ -266,7 +269,7 @@ def _intact(content: BinaryIO, damage: Sequence[DamagedLine]) -> Iterator[bytes]
         while content.tell() < wrong.offset:
             yield content.readline()
         content.seek(wrong.offset + wrong.size)
-    yield from content
+    yield from lines_of(content)
 
 
 def _copy(source: BinaryIO, target: Path, damage: Sequence[DamagedLine] = ()) -> None:
@@ -297,16 +300,22 @@ def _into_journal(source_records: Iterator[Record], run: SourceRun, directory: R
                         _copy_file(run, cell, directory)
         elif isinstance(record, ArtifactRecord):
             for file in record.files:
-                file.file = _copy_file(run, file.file, directory) if file.file else ""
+                file.file = _copy_file(run, file.file, directory, file.size) if file.file else ""
         yield record
 
 
-def _copy_file(run: SourceRun, file: str, directory: RunDirectory) -> str:
-    """Copy a file into the journal's own folder, under a name that is the same each time. Returns its path there."""
+def _copy_file(run: SourceRun, file: str, directory: RunDirectory, logged: int | None = None) -> str:
+    """Copy a file into the journal's own folder, under a name that is the same each time. Returns its path there.
+
+    Args:
+        logged: its size then, if it is known. What is far longer, or mostly holes, isn't copied.
+    """
     base = Path(run.directory).resolve()
-    source = base / file
-    if not run.directory or not confined.is_inside(file) or not confined.is_file(source, root=base):
+    source, most = base / file, None if logged is None else max(logged, confined.READ_BYTES)
+    if not run.directory or not confined.is_inside(file) or not confined.is_file(source, root=base, most=most):
         return file  # its tracker will refuse it by name
+    if most is None and is_hollow(source):
+        return file
     if source.is_relative_to(directory.path.resolve()):
         return str(source.relative_to(directory.path.resolve()))
     digest = hashlib.sha256(f"{run.source}\0{file}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
@@ -344,8 +353,6 @@ def _files(directory: RunDirectory) -> Path:
 
 
 def _last_time(directory: RunDirectory, attempt: int) -> float:
-    from trackers.journal.stream import last_record
-
     ends = [last_record(directory.stream(name)) for name in directory.stream_names() if name.attempt < attempt]
     return max((record.time + 1e-6 for record in ends if record is not None), default=0.0)
 

@@ -31,11 +31,9 @@ def to_json_values(value: Any, above: tuple[int, ...] = ()) -> Any:
     Never raises: an object that can't be looked at is its type's name, ``<Model>``, and what is beside it is kept. What
     contains itself (``above`` has the ids of what it lies in), or lies deeper than 32 levels, is text there.
     """
-    try:
+    with suppress(Exception):
         return _to_json_values(value, above)
-    except Exception as error:
-        pass_on(error)
-        return f"<{type(value).__name__}>"
+    return f"<{type(value).__name__}>"
 
 
 def _to_json_values(value: Any, above: tuple[int, ...]) -> Any:
@@ -125,15 +123,13 @@ def text(value: Any) -> str:
 
 def key_text(key: Any) -> str:
     """A mapping's key as W&B's client writes it in JSON."""
-    try:
+    with suppress(Exception):
         if isinstance(key, enum.Enum) and not isinstance(key, str):
             return key_text(key.value)
         if isinstance(key, tuple):
             return ",".join(map(key_text, key))
         return escaped(key if isinstance(key, str) else str(key).lower() if isinstance(key, bool) else _text(key))
-    except Exception as error:
-        pass_on(error)
-        return f"<{type(key).__name__}>"
+    return f"<{type(key).__name__}>"
 
 
 def mapping(value: Any) -> dict[str, Any]:

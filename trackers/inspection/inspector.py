@@ -25,7 +25,7 @@ from trackers.inspection.features import BASE, MEASURED, NAMESPACE, Section, Sta
 from trackers.inspection.hooks import Hooks, TensorRequest
 from trackers.inspection.statistics import MomentSums, TextLog, Whole, whole
 from trackers.reductions import Max, Reduction
-from trackers.support.interruption import pass_on
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.optional import torch_for
 from trackers.support.staying import Stays
 from trackers.values.coerce import number
@@ -38,11 +38,9 @@ MESSAGES = "nvdlfw_inspect"
 
 def installed(package: str = PACKAGE) -> bool:
     """Whether a package is there; it isn't imported."""
-    try:
+    with suppress(ImportError, ValueError):
         return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError) as error:
-        pass_on(error)
-        return False
+    return False
 
 
 class Library:

@@ -15,7 +15,7 @@ from typing import Any
 
 from trackers.errors import UsageError
 from trackers.instruments.timers import cuda_in_use
-from trackers.support.interruption import pass_on
+from trackers.support.interruption import suppress
 
 PREFIX = "memory/"
 GIGA = 1e9
@@ -104,12 +104,10 @@ def _most_resident_bytes() -> int | None:
     On Linux by proc(5): what getrusage(2) tells there survives execve(2), so that a small program would have the
     memory of the launcher that started it.
     """
-    try:
+    with suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/self/status").read_bytes().splitlines():
             if line.startswith(b"VmHWM:"):
                 return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError) as error:
-        pass_on(error)
     if sys.platform == "win32":
         return None
     import resource

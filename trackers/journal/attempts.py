@@ -16,7 +16,7 @@ from typing import Any
 
 from trackers.journal.checksums import ChecksumReader
 from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
-from trackers.journal.stream import BLOCK_BYTES, StreamReader, last_record, tail
+from trackers.journal.stream import BLOCK_BYTES, StreamReader, is_endless, is_hole, last_record, tail
 from trackers.metrics.checkpoint_keys import ITERATION
 from trackers.metrics.mappings import Overtaken
 from trackers.metrics.summary import SummaryFold, folded
@@ -37,7 +37,8 @@ def checkpoint_record(run: RunDirectory, step: int) -> dict[str, Number]:
         if name.writer != "rank":
             continue
         with suppress(OSError, ValueError):  # ValueError: it is empty
-            values = _search_checkpoints(run.stream(name), step)
+            path = run.stream(name)
+            values = {} if is_hole(path) else _search_checkpoints(path, step)
             if values:
                 return values
     return {}
@@ -255,10 +256,12 @@ def _lines_with(path: Path, needle: bytes) -> Iterator[bytes]:
     checksums = ChecksumReader(path)
     with open_file(path) as file:
         rest, offset = b"", 0
-        while block := file.read(BLOCK_BYTES):
+        while block := file.read(max(BLOCK_BYTES, len(rest))):
             block = rest + block
             end = block.rfind(b"\n") + 1
             rest = block[end:]
+            if is_endless(rest):
+                return
             if block.find(needle, 0, end) >= 0:
                 whole, _ = checksums.patched(offset, block[:end])
                 yield from (line for line in whole.split(b"\n") if needle in line)

@@ -44,6 +44,7 @@ PRECEDING_BYTES = 64
 NUL_PATIENCE_S = 10.0
 HOLE_BYTES = 64 * 1024 * 1024
 CHUNK_BYTES = 1024 * 1024
+"""Bytes read at a time, more than a line of checksums has: a longer one is none, and the file ends there."""
 AHEAD = 64
 """Maximum number of further ranges in which an undamaged line is looked for."""
 ONE_BIT_BYTES = 4096
@@ -160,6 +161,8 @@ class _Index:
                 for line in lines:
                     self._add(line)
                     self.position += len(line) + 1
+                if len(rest) > CHUNK_BYTES:
+                    return
 
     def _add(self, line: bytes) -> None:
         try:

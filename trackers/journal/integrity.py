@@ -12,7 +12,7 @@ from trackers import records
 from trackers.journal.checksums import POLL_S, SUFFIX, TURN_BYTES, ChecksumReader, ChecksumWriter, skipped
 from trackers.journal.run_directory import EDITS, RunDirectory
 from trackers.journal.stream import StreamReader
-from trackers.support.interruption import pass_on
+from trackers.support.interruption import suppress
 
 FINAL_S = 2.0
 """Maximum time for what is covered when training ends, in seconds."""
@@ -73,11 +73,9 @@ def check(run: RunDirectory, go_on: Callable[[], bool] = lambda: True) -> list[S
         covered, reader = ChecksumReader(path).covered(), StreamReader(path)
         size = reader.size()  # after them: it may be growing
         found = StreamCheck(name, 0, [], size, max(0, size - covered), max(0, covered - size))
-        try:
+        with suppress(OSError, records.CorruptLine):
             while go_on() and (batch := reader.read(50_000)):
                 found.records += len(batch)
-        except (OSError, records.CorruptLine) as error:
-            pass_on(error)
         found.damaged = sorted(set(reader.damage))
         checked.append(found)
     return checked

@@ -69,14 +69,12 @@ class Messages:
         if not self._printed.new(source, line):
             return
         message = Message(time.time(), line, level, source)
-        try:
+        with suppress(OSError):
             fd = confined.open_fd(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
                 os.write(fd, msgspec.json.encode(message) + b"\n")
             finally:
                 os.close(fd)
-        except OSError as error:
-            pass_on(error)
         if self._echo:
             show(message)
 

@@ -19,7 +19,7 @@ from trackers.media import RunMedia, Table
 from trackers.media import record as media_record
 from trackers.records import CorruptLine, Media, Record, Span, Summary, decode, final_name, name_floats, plain_name
 from trackers.support.backlog import Backlog
-from trackers.support.interruption import pass_on
+from trackers.support.interruption import suppress
 from trackers.support.seekable_zstd import open_file
 from trackers.tracker import RunInfo
 
@@ -100,12 +100,10 @@ def of_killed(
     Args:
         backlog: takes what the disk refuses; without one nothing is recorded then.
     """
-    try:
+    with suppress(OSError, TrackersError, *UNDECODABLE):
         most_bytes = int(info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000
         return _of_killed(run, attempt, time, RunMedia(run.path, most_bytes, backlog))
-    except (OSError, TrackersError, *UNDECODABLE) as error:
-        pass_on(error)
-        return []
+    return []
 
 
 def _of_killed(run: RunDirectory, attempt: int, time: float, store: RunMedia) -> list[Record]:
@@ -139,6 +137,8 @@ def _read(path: Path) -> Iterator[Span | Media]:
             read += len(block)
             block = rest + block
             end = block.rfind(b"\n") + 1
+            if not end and not block.strip(b"\0"):  # a hole
+                return
             rest = block[end:] if len(block) - end < LONGEST_BYTES else b""
             if _SPAN in block or _MEDIA in block:
                 for line in block[:end].split(b"\n"):

@@ -383,11 +383,9 @@ def is_preempted(run: RunDirectory, attempt: int) -> bool:
     """Whether a preemption of this attempt was announced, by the script or by a signal."""
     if preempting(run, attempt).exists():
         return True
-    try:
+    with suppress(OSError):
         return signalled(run, attempt).stat().st_size > 0
-    except OSError as error:
-        pass_on(error)
-        return False
+    return False
 
 
 def note_exit_code(path: Path) -> bool:

@@ -16,9 +16,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from trackers import records
 from trackers.journal.checksums import ChecksumReader
@@ -604,7 +604,7 @@ class StreamReader:
                 block = file.read(max_bytes) or b""
                 while len(block) >= max_bytes and b"\n" not in block:  # one line longer than a block
                     more = file.read(max_bytes)
-                    if not more or (len(block) > HOLE_BYTES and not more.strip(b"\0")):
+                    if not more or is_endless(block):
                         break
                     block += more
         except FileNotFoundError as error:
@@ -675,20 +675,36 @@ def last_record(path: Path) -> Record | None:
         size = size_of(path)
     except OSError:
         return None
-    for back in (4096, 1 << 20, HOLE_BYTES, size + 1):
+    for back in (4096, 1 << 20, HOLE_BYTES, confined.READ_BYTES):
         last_records = tail(path, back)
         if last_records:
             return last_records[-1]
-        if back >= size or (back == HOLE_BYTES and is_hole(path, back)):
+        if back >= size or (back == HOLE_BYTES and is_hole(path)):
             break
     return None
 
 
-def is_hole(path: Path, count: int) -> bool:
-    """True if a stream's last ``count`` bytes are all NUL."""
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a stream with their ends, up to a hole."""
+    line = b""
+    while piece := file.readline(HOLE_BYTES):
+        line += piece
+        if len(piece) < HOLE_BYTES or piece.endswith(b"\n"):
+            yield line
+            line = b""
+        elif is_endless(line):
+            return
+
+
+def is_endless(line: bytes) -> bool:
+    """Whether a line without an end, as far as it was read, is a hole."""
+    return len(line) >= HOLE_BYTES and (len(line) > confined.READ_BYTES or not line[-BLOCK_BYTES:].strip(b"\0"))
+
+
+def is_hole(path: Path) -> bool:
+    """True if a stream ends in a hole."""
     with open_file(path) as file:
-        file.seek(-count, os.SEEK_END)
-        return not file.read(count).strip(b"\0")
+        return file.seek(max(0, file.seek(0, os.SEEK_END) - HOLE_BYTES)) > 0 and is_endless(file.read())
 
 
 class FinishSearch:

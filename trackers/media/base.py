@@ -226,12 +226,10 @@ class MediaStore:
 
 def holds(target: Path, size: int) -> bool:
     """True if ``target`` is there with ``size`` bytes (a power cut can leave a shorter one behind)."""
-    try:
+    with suppress(OSError):
         status = target.lstat()
         return stat.S_ISREG(status.st_mode) and status.st_size == size
-    except OSError as error:
-        pass_on(error)
-        return False
+    return False
 
 
 def move(temporary: Path, target: Path) -> None:

@@ -135,10 +135,18 @@ def check_size(path: Path) -> None:
     Raises:
         Damaged: it is nearly all holes. OSError: it isn't there.
     """
+    if is_hollow(path):
+        raise Damaged(f"{path} is damaged: it claims {path.stat().st_size:,} bytes, and is nearly all holes")
+
+
+def is_hollow(path: Path) -> bool:
+    """Whether a file is nearly all holes.
+
+    Raises:
+        OSError: it isn't there.
+    """
     stat = path.stat()
-    stored = getattr(stat, "st_blocks", stat.st_size) * 512
-    if stat.st_size > max(HOLES_BYTES, stored * HOLES):
-        raise Damaged(f"{path} is damaged: it claims {stat.st_size:,} bytes, and holds {stored:,}")
+    return stat.st_size > max(HOLES_BYTES, getattr(stat, "st_blocks", stat.st_size) * 512 * HOLES)
 
 
 def gone_error(scheme: str, path: Path) -> NotFound:

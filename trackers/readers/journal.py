@@ -18,7 +18,7 @@ from trackers.journal.integrity import damage_note
 from trackers.journal.naming import runs_named
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import observe
-from trackers.journal.stream import BLOCK_BYTES, HOLE_BYTES, PRECEDING_BYTES, StreamReader
+from trackers.journal.stream import BLOCK_BYTES, PRECEDING_BYTES, StreamReader, is_endless
 from trackers.object_storage import addresses
 from trackers.readers import helpers
 from trackers.readers.boundary import add_note, bounded
@@ -145,7 +145,7 @@ def blocks(
             block = file.read(size)
             end = block.rfind(b"\n") + 1
             if not end:
-                if len(block) < size or (size > HOLE_BYTES and not block[-BLOCK_BYTES:].strip(b"\0")):
+                if len(block) < size or is_endless(block):
                     return
                 size *= 2  # one line longer than a block
                 continue

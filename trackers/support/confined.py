@@ -153,13 +153,21 @@ def open_fd(path: Path | str, flags: int, mode: int = 0o666, *, root: Path | Non
     return fd
 
 
-def open_file(path: Path | str, mode: str = "rb", *, buffering: int = -1, root: Path | None = None) -> BinaryIO:
+def open_file(
+    path: Path | str, mode: str = "rb", *, buffering: int = -1, root: Path | None = None, most: int | None = None
+) -> BinaryIO:
     """A regular file as a binary stream: ``rb``, ``ab``, ``wb``, or ``xb`` (which must not exist yet).
 
+    Args:
+        most: maximum number of bytes; a sparse file can have any length.
+
     Raises:
-        OSError: see :func:`open_fd`.
+        OSError: see :func:`open_fd`; EFBIG where it is longer.
     """
     fd = open_fd(path, _MODES[mode], root=root)
+    if most is not None and os.fstat(fd).st_size > most:
+        os.close(fd)
+        raise OSError(errno.EFBIG, f"is longer than {most:,} bytes", str(path))
     return cast(BinaryIO, os.fdopen(fd, mode.replace("x", "w"), buffering))
 
 
@@ -176,20 +184,16 @@ def read(path: Path | str, *, root: Path | None = None, most: int = READ_BYTES, 
     """A regular file's content.
 
     Args:
-        most: maximum number of bytes; a sparse file can have any length.
         own: another account's isn't read.
 
     Raises:
-        OSError: see :func:`open_fd`; EFBIG where it is longer.
+        OSError: see :func:`open_file`.
     """
-    with open_file(path, root=root) as file:
+    with open_file(path, root=root, most=most) as file:
         if own:
             with _directory(split(path, root)[0]) as folder:
                 _need_own(file.fileno(), folder, path)
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"is longer than {most:,} bytes", str(path))
-    return content
+        return file.read(most)
 
 
 def touch(path: Path, *, root: Path | None = None) -> None:
@@ -211,10 +215,10 @@ def write_new(path: Path, content: bytes, *, root: Path | None = None, mode: int
         file.write(content)
 
 
-def is_file(path: Path | str, *, root: Path | None = None) -> bool:
-    """Whether a regular file is there that may be opened for reading."""
+def is_file(path: Path | str, *, root: Path | None = None, most: int | None = None) -> bool:
+    """Whether a regular file is there that may be opened for reading, of at most so many bytes."""
     try:
-        os.close(open_fd(path, os.O_RDONLY, root=root))
+        open_file(path, root=root, most=most).close()
     except OSError as error:
         pass_on(error)
         return False

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.support import confined
-from trackers.support.interruption import pass_on
+from trackers.support.interruption import pass_on, suppress
 from trackers.support.redaction import mask_text
 
 FILE_BYTES = 64 * 1024 * 1024
@@ -116,16 +116,12 @@ def _file(path: Path) -> str:
 
 
 def _reference(common: Path, reference: str) -> str:
-    try:
+    with suppress(OSError):
         return _file(common / reference).strip()
-    except OSError as error:
-        pass_on(error)
-    try:
+    with suppress(OSError):
         for line in _file(common / "packed-refs").splitlines():
             if line.endswith(" " + reference):
                 return line.split(" ", 1)[0]
-    except OSError as error:
-        pass_on(error)
     return ""
 
 

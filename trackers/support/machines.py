@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from trackers.support.clock import monotonic
-from trackers.support.interruption import pass_on
+from trackers.support.interruption import suppress
 
 
 def host() -> str:
@@ -19,17 +19,13 @@ def host() -> str:
 
 def boot_id() -> str:
     """Changes when the machine restarts, so that a pid of an earlier boot isn't taken for a living process."""
-    try:
+    with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError as error:
-        pass_on(error)
-    try:
+    with suppress(ImportError, OSError):
         import psutil
 
         return f"boot-{int(psutil.boot_time())}"
-    except (ImportError, OSError) as error:
-        pass_on(error)
-        return f"node-{uuid.getnode():x}"
+    return f"node-{uuid.getnode():x}"
 
 
 def pid_namespace() -> str:
@@ -48,19 +44,15 @@ def clock_id() -> str:
 
 def uptime() -> float:
     """Seconds on that clock, read where no library that shifts a program's clocks (faketime, freezegun) does."""
-    try:
+    with suppress(OSError, ValueError, IndexError):
         return float(Path("/proc/uptime").read_text().split()[0])
-    except (OSError, ValueError, IndexError) as error:
-        pass_on(error)
-        return monotonic()
+    return monotonic()
 
 
 def _namespace(kind: str) -> str:
-    try:
+    with suppress(OSError):
         return str(os.stat(f"/proc/self/ns/{kind}").st_ino)
-    except OSError as error:
-        pass_on(error)
-        return ""
+    return ""
 
 
 class MachineId(NamedTuple):

@@ -27,12 +27,10 @@ def process_start(pid: int) -> float:
 
     With the pid it names a process for good: a pid is used again, a pid with its start is not.
     """
-    try:
+    with suppress(OSError, ValueError, IndexError):
         text = Path(f"/proc/{number_in_proc(pid)}/stat").read_text()
         fields = text[text.rindex(")") + 2 :].split()
         return 0.0 if fields[0] in "ZX" else float(fields[19])
-    except (OSError, ValueError, IndexError) as error:
-        pass_on(error)
     if os.path.isdir("/proc/self"):
         return 0.0
     try:
@@ -178,24 +176,20 @@ class Watched:
 
     def _unreaped_status(self) -> int | None:
         """The wait status of a process that its parent hasn't reaped."""
-        try:
+        with suppress(OSError, ValueError, IndexError):
             text = Path(f"/proc/{number_in_proc(self.pid)}/stat").read_text()
             fields = text[text.rindex(")") + 2 :].split()
             return int(fields[49]) if fields[0] in "ZX" and float(fields[19]) == self.start else None
-        except (OSError, ValueError, IndexError) as error:
-            pass_on(error)
-            return None
+        return None
 
 
 def open_pidfd(pid: int) -> int:
     """A descriptor of a process, not inherited; -1 where there is no such process or no such thing."""
     if not hasattr(os, "pidfd_open"):
         return -1
-    try:
+    with suppress(OSError):
         return int(os.pidfd_open(pid))
-    except OSError as error:
-        pass_on(error)
-        return -1
+    return -1
 
 
 def _open_checked(pid: int, start: float) -> int:

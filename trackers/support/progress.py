@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from trackers.support.clock import monotonic
-from trackers.support.interruption import pass_on, suppress
+from trackers.support.interruption import suppress
 from trackers.support.terminal import one_line
 
 FIRST_S = 2.0
@@ -20,11 +20,9 @@ NEXT_S = 10.0
 
 def first_s() -> float:
     """:data:`FIRST_S`, or the seconds that TRACKERS_PROGRESS_S in the environment says, for scripts."""
-    try:
+    with suppress(ValueError):
         return float(os.environ.get("TRACKERS_PROGRESS_S", ""))
-    except ValueError as error:
-        pass_on(error)
-        return FIRST_S
+    return FIRST_S
 
 
 Progress = Callable[[int, int], None]

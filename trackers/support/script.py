@@ -6,16 +6,14 @@ import getpass
 import os
 import sys
 
-from trackers.support.interruption import pass_on
+from trackers.support.interruption import suppress
 
 
 def user() -> str:
     """The user's name; "" where the system knows none."""
-    try:
+    with suppress(KeyError, OSError, ImportError):
         return getpass.getuser()
-    except (KeyError, OSError, ImportError) as error:
-        pass_on(error)
-        return ""
+    return ""
 
 
 def program() -> tuple[str, list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from trackers.support.interruption import pass_on
+from trackers.support.interruption import pass_on, suppress
 from trackers.training.config import RunConfig, RunSummary
 from trackers.training.measuring import NotMeasuring
 from trackers.training.wandb_run import Metric, WandbRun
@@ -150,11 +150,9 @@ class NullRun(NotMeasuring, WandbRun):
 
     def use_model(self, name: str) -> str:
         """The model's path where the directory of runs has it, else one where nothing is."""
-        try:
+        with suppress(Exception):
             return super().use_model(name)
-        except Exception as error:
-            pass_on(error)
-            return str(self.use_artifact(name).file())
+        return str(self.use_artifact(name).file())
 
     def link_model(
         self, path: Any = None, registered_model_name: Any = "", name: str | None = None, aliases: Any = None

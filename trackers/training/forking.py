@@ -24,7 +24,7 @@ from trackers.journal.run_directory import RunDirectory, StreamName, is_run, pro
 from trackers.journal.stream import StreamWriter
 from trackers.records import Define, Media, Metrics, Record, Start, Summary, Text
 from trackers.support import confined
-from trackers.support.interruption import pass_on
+from trackers.support.interruption import pass_on, suppress
 from trackers.tracker import RunInfo
 from trackers.training import resume as resumption
 
@@ -185,14 +185,12 @@ def _bring(record: Media, source: RunDirectory, target: RunDirectory) -> list[Pa
     made = []
     for file in filter(confined.is_inside, records.files_of(record)):
         place = target.path / file
-        try:
+        with suppress(OSError):
             with confined.open_file(source.path / file, root=source.path):
                 pass
             confined.make_folder(place.parent, root=target.path)
             if _link(source.path / file, place):
                 made.append(place)
-        except OSError as error:
-            pass_on(error)
     return made
 
 

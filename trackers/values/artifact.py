@@ -96,11 +96,9 @@ class ArtifactManifestEntry:
 
     @property
     def size(self) -> int | None:
-        try:
+        with suppress(OSError):
             return None if self._where is None else os.stat(self._where).st_size
-        except OSError as error:
-            pass_on(error)
-            return None
+        return None
 
     @property
     def digest(self) -> str | None:

@@ -19,7 +19,7 @@ from trackers.media import Audio, Html, Image, MediaStore, Molecule, Object3D, T
 from trackers.media.base import MediaValue
 from trackers.media.table import JoinedTable
 from trackers.records import ArtifactFile, MediaFile, unnamed_float
-from trackers.support.interruption import pass_on
+from trackers.support.interruption import pass_on, suppress
 
 KINDS: dict[str, tuple[str, str, Callable[..., Any]]] = {
     "image": ("image-file", "images", Image),
@@ -100,11 +100,9 @@ def _content(kind: str, item: MediaFile, store: MediaStore) -> tuple[bytes, str]
     """A file that programs open: pixels as a picture, frames as an animation; where Pillow isn't, as they are."""
     content = (store.directory / item.file).read_bytes()
     if item.format == "npy" and kind in ("image", "video"):
-        try:
+        with suppress(ImportError):
             return (pixels.array_as_png(content), "png") if kind == "image" else (
                 pixels.array_as_gif(content, item.fps), "gif")  # fmt: skip
-        except ImportError as error:
-            pass_on(error)
     return content, item.format
 
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Protocol
 from trackers.records import Number
 from trackers.support.backlog import Backlog
 from trackers.support.clock import monotonic
-from trackers.support.interruption import pass_on
+from trackers.support.interruption import pass_on, suppress
 from trackers.values.coerce import Unrecordable, number, whole
 
 MAX_PENDING = 1024
@@ -241,11 +241,9 @@ class PendingRecord:
         self._built: tuple[bytes, int] | None = None
 
     def ready(self) -> bool:
-        try:
+        with suppress(Exception):
             return all(value.ready() for value in self.numbers.values() if isinstance(value, Transfer))
-        except Exception as error:
-            pass_on(error)
-            return True
+        return True
 
     def line(self) -> tuple[bytes, int]:
         """The record as lines, the same each time, and how many values were left out because they hadn't arrived."""

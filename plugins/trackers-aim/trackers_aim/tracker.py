@@ -38,7 +38,6 @@ from trackers.records import (
     Environment,
     Info,
     Media,
-    MediaFile,
     Metrics,
     Record,
     Summary,
@@ -264,7 +263,7 @@ class AimTracker(AimPrecheck):
         for file in record.files:
             parts = confined.parts(file.path) or ["file"]
             if file.file:
-                local = media_files.path(self._info, MediaFile(format="file", file=file.file))
+                local = media_files.path(self._info, file)
                 path = folder.joinpath(*confined.parts(record.name), *parts)
                 keep(self._info, local, path, self._root, self._root / ".artifact.tmp")
                 uri = f"file://{folder}"

@@ -324,7 +324,7 @@ class DvcliveTracker(DvclivePrecheck):
         references = {file.path: file.uri for file in record.files if not file.file}
         files = [file for file in record.files if file.file]
         for file in files:
-            source = media_files.path(self._info, MediaFile(format="file", file=file.file))
+            source = media_files.path(self._info, file)
             path = "/".join((folder, *map(file_name, confined.parts(file.path))))
             keep(self._info, source, self._directory / path, self._root, self._temporary)
             indexed[path] = IndexedFile(path, source.stat().st_size, None)

@@ -54,7 +54,6 @@ from trackers.records import (
     Environment,
     Info,
     Media,
-    MediaFile,
     Metrics,
     Record,
     Summary,
@@ -341,7 +340,7 @@ class SwanlabTracker(SwanlabPrecheck):
         for file in record.files:
             if file.file:
                 parts = confined.parts(file.path)
-                local = media_files.path(self._info, MediaFile(format="file", file=file.file))
+                local = media_files.path(self._info, file)
                 name = "/".join((folder, *parts))
                 copy = (self._directory / "files" / name).absolute()
                 keep(self._info, local, copy, self._root, self._file_temporary)

@@ -19,7 +19,7 @@ from PIL import Image
 from tests.helpers import run_info
 from trackers.backends.shared import media_files
 from trackers.errors import Rejected, Unavailable
-from trackers.records import MediaFile
+from trackers.records import ArtifactFile, MediaFile
 from trackers.tracker import RunInfo
 
 
@@ -111,6 +111,24 @@ def test_file_that_is_not_the_runs_is_rejected(info: RunInfo, name: str) -> None
     os.mkfifo(info.path("pipe"))
     with pytest.raises(Rejected):
         media_files.path(info, MediaFile(format="file", file=name))
+
+
+def test_file_that_is_far_longer_than_any_that_was_logged_is_rejected(info: RunInfo) -> None:
+    """A sparse file in a medium's or an artifact's place costs nothing, and neither the reader's memory nor time. What
+    was logged that large is delivered."""
+    with open(info.path("a.bin"), "wb") as file:
+        file.truncate(12 << 40)
+    for item in (MediaFile(format="png", file="a.bin"), ArtifactFile(path="a", file="a.bin", size=3)):
+        with pytest.raises(Rejected, match="is longer than"):
+            media_files.path(info, item)
+    with pytest.raises(Rejected, match="is longer than"):
+        media_files.content(info, MediaFile(format="html", file="a.bin"))
+    assert media_files.path(info, ArtifactFile(path="a", file="a.bin", size=12 << 40)).name == "a.bin"
+    os.truncate(info.path("a.bin"), 300_000_000)
+    with pytest.raises(Rejected, match="is longer than"):
+        media_files.path(info, MediaFile(format="mp4", file="a.bin"))
+    info.options["TRACKER_MEDIA_MAX_MB"] = "400"
+    assert media_files.path(info, MediaFile(format="mp4", file="a.bin")).name == "a.bin"
 
 
 def test_broken_files_are_rejected(info: RunInfo) -> None:

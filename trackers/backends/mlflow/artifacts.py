@@ -197,7 +197,7 @@ class ArtifactStore:
                 raise Rejected(f"artifact {record.name!r} has a file without a name")
             if not file.file:
                 continue
-            local = media_files.path(self._info, MediaFile(format="file", file=file.file))
+            local = media_files.path(self._info, file)
             inside = posixpath.join(folder, *(map_file(part) for part in parts))
             self.put_file(inside, local)
         about = {

@@ -44,7 +44,6 @@ from trackers.records import (
     ALL_KINDS,
     ArtifactRecord,
     Info,
-    MediaFile,
     Record,
     Summary,
     final_name,
@@ -197,9 +196,8 @@ class ArchiveTracker(Tracker):
 
     def _keep_file(self, record: ArtifactRecord, index: int) -> tuple[str, Path]:
         """Put a file of an artifact beside the lines; its name there, without a suffix, and the run's own file."""
-        file = record.files[index].file
-        local = media_files.path(self._info, MediaFile(format="file", file=file))
-        key = f"{record.id}\0{record.seq}\0{index}\0{file}"
+        local = media_files.path(self._info, record.files[index])
+        key = f"{record.id}\0{record.seq}\0{index}\0{record.files[index].file}"
         inside = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:KEY_CHARS]
         keep(self._info, local, self._directory / inside, self._root, self._temporary)
         return inside, local

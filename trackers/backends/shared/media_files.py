@@ -20,7 +20,7 @@ import msgspec
 from trackers.errors import DeliveryError, Rejected, Unavailable
 from trackers.formats import conversations
 from trackers.formats.pixels import array_as_gif, array_as_picture, array_frames, load_array, open_picture, refusing
-from trackers.records import Media, MediaFile
+from trackers.records import ArtifactFile, Media, MediaFile
 from trackers.support import confined
 from trackers.tracker import RunInfo
 
@@ -31,11 +31,12 @@ FOR_NOW = frozenset({
 """Errors that say nothing of the file: it may well be read later."""
 
 
-def path(info: RunInfo, item: MediaFile) -> Path:
+def path(info: RunInfo, item: MediaFile | ArtifactFile) -> Path:
     """The file that holds an item, for a vendor's client that opens it itself; else :func:`content`.
 
     Raises:
-        Rejected: the item has no file, it isn't a regular one in the run's directory, or it is gone.
+        Rejected: the item has no file, it isn't a regular one in the run's directory, is far longer than any that was
+            logged (a sparse file can have any length), or is gone.
         Unavailable: it can't be read for now.
     """
     _open_file(info, item).close()
@@ -55,22 +56,24 @@ def content(info: RunInfo, item: MediaFile) -> bytes:
             raise _unread(info, item, error) from error
 
 
-def _open_file(info: RunInfo, item: MediaFile) -> BinaryIO:
+def _open_file(info: RunInfo, item: MediaFile | ArtifactFile) -> BinaryIO:
     if not item.file:
-        raise Rejected(f"a {item.format} without a file")
+        raise Rejected(f"a {getattr(item, 'format', 'file')} without a file")
     relative = Path(item.file)
     if relative.is_absolute() or ".." in relative.parts:
         raise Rejected(f"{item.file!r} lies outside the run's directory")
     root = Path(info.directory).resolve()
+    logged = getattr(item, "size", None)
+    most = int(info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000 if logged is None else logged
     try:
-        return confined.open_file(root / relative, root=root)
+        return confined.open_file(root / relative, root=root, most=max(confined.READ_BYTES, most))
     except FileNotFoundError:
         raise Rejected(f"{item.file} is gone from {info.directory}") from None
     except (OSError, ValueError) as error:
         raise _unread(info, item, error) from None
 
 
-def _unread(info: RunInfo, item: MediaFile, error: OSError | ValueError) -> DeliveryError:
+def _unread(info: RunInfo, item: MediaFile | ArtifactFile, error: OSError | ValueError) -> DeliveryError:
     first, *below = Path(item.file).parts
     folder = Path(info.directory, first)
     if isinstance(error, OSError) and error.errno in FOR_NOW:

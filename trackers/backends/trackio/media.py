@@ -145,7 +145,7 @@ def artifact_files(info: RunInfo, record: ArtifactRecord) -> Files:
         if not name:
             raise Rejected(f"artifact {record.name!r} has a file without a name")
         if file.file:
-            files[name] = media_files.path(info, MediaFile(format="file", file=file.file))
+            files[name] = media_files.path(info, file)
         else:
             references[name] = (file.uri, file.size)
     if not files and not references:

@@ -68,7 +68,6 @@ from trackers.records import (
     Finish,
     Info,
     Media,
-    MediaFile,
     Metrics,
     Record,
     Start,
@@ -800,7 +799,7 @@ class WandbTracker(WandbPrecheck):
         artifact = wandb.Artifact(name, type=record.type, description=record.description, metadata=metadata)
         for file in record.files:
             if file.file:
-                source = media_files.path(self._info, MediaFile(format="file", file=file.file))
+                source = media_files.path(self._info, file)
                 artifact.add_file(str(source), name=relative_path(file.path) or source.name)
             else:
                 private_names.add_reference(artifact, file.path, file.uri, file.size)

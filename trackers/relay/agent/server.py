@@ -37,7 +37,7 @@ LOOK_S = 10.0
 TURN_S = 0.2
 """Interval between assignments of work slots while deliveries wait, in seconds."""
 PATIENCE_S = 1.0
-"""Maximum time for a client to send its request, in seconds: others wait meanwhile."""
+"""Maximum time for a client to send its whole request, in seconds; nobody waits meanwhile."""
 REQUEST_BYTES = 16 * 1024 * 1024
 LIGHT = (
     "psutil", "trackers.relay.supervisor", "trackers.relay.delivery.delivery", "trackers.relay.sampling.many",
@@ -120,7 +120,7 @@ class Agent:
         self._checked = 0.0
         self._installed: list[str] = []
         self._files: dict[str, int] = {}
-        self._accepted: dict[int, tuple[socket.socket, float]] = {}
+        self._accepted: dict[int, Asking] = {}
         self._inode = -1
         self.threaded = ""
         self.turns = TurnServer(name)
@@ -169,8 +169,8 @@ class Agent:
 
     def close_listener(self) -> None:
         """Stop listening; close waiting connections."""
-        for line, _ in self._accepted.values():
-            line.close()
+        for asking in self._accepted.values():
+            asking.close()
         self._accepted.clear()
         self._stop_listening()
         self._light.close()
@@ -272,7 +272,6 @@ class Agent:
                     lines.append(line)
                     continue
             line.close()
-        now = time.monotonic()
         if lines:  # one check for all waiting connections
             self._outdated = _modified(self._installed) != self._files
         for line in lines:
@@ -284,17 +283,13 @@ class Agent:
             if self._outdated:
                 line.close()
             else:
-                self._accepted[line.fileno()] = line, now
-                self._last_used = now
+                self._accepted[line.fileno()] = asking = Asking(line)
+                self._last_used = asking.since
 
-    def _answer(self, line: socket.socket) -> None:
-        received: list[int] = []
+    def _answer(self, line: socket.socket, text: bytes, received: list[int]) -> None:
         try:
             line.settimeout(PATIENCE_S)
-            request = _read(line, received)
-            if request is None:
-                line.close()
-                return
+            request = json.loads(text)
             if "places" in request:
                 self.turns.add(line, int(request["places"]))
                 return
@@ -312,40 +307,51 @@ class Agent:
             self._relays.fork(line, request, received, self._kept)
         except (OSError, *UNDECODABLE, KeyError, TypeError, msgspec.ValidationError):  # the client can start its own
             line.close()
-        finally:
-            for fd in received:
-                os.close(fd)
 
     def _read_requests(self, ready: set[int], now: float) -> None:
         """Answer accepted connections that have sent a request."""
-        for fd, (line, since) in list(self._accepted.items()):
-            if fd in ready:
+        for fd, asking in list(self._accepted.items()):
+            whole = fd in ready and asking.is_whole()
+            if whole or now - asking.since > PATIENCE_S:
                 del self._accepted[fd]
-                self._answer(line)
-            elif now - since > PATIENCE_S:
-                del self._accepted[fd]
-                line.close()
+                if whole:
+                    self._answer(asking.line, bytes(asking.text[LENGTH.size :]), asking.descriptors)
+                asking.close(answered=whole)
 
 
-def _read(line: socket.socket, received: list[int]) -> dict[str, Any] | None:
-    """A request, its descriptors added to ``received``; None if the connection was closed."""
-    head, descriptors, _, _ = socket.recv_fds(line, LENGTH.size, DESCRIPTORS)
-    received += descriptors
-    for fd in descriptors:
-        os.set_inheritable(fd, False)
-    if len(head) < LENGTH.size:
-        return None
-    (remaining,) = LENGTH.unpack(head)
-    if remaining > REQUEST_BYTES:
-        raise ValueError(f"a request of {remaining} bytes")
-    text = bytearray()
-    while len(text) < remaining:
-        chunk = line.recv(remaining - len(text))
-        if not chunk:
-            return None
-        text += chunk
-    request = json.loads(text)
-    return request if isinstance(request, dict) else None
+class Asking:
+    """An accepted connection, and what of its request has come."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self.line, self.since = line, time.monotonic()
+        line.setblocking(False)
+        self.text, self.descriptors = bytearray(), list[int]()
+
+    def is_whole(self) -> bool:
+        """Read what is there. True if no more is to come: it is whole, too long, or the other side is gone."""
+        while (missing := self._bytes() - len(self.text)) and len(self.descriptors) <= DESCRIPTORS:
+            try:
+                chunk, received, _, _ = socket.recv_fds(self.line, missing, DESCRIPTORS)
+            except OSError as error:
+                return not isinstance(error, BlockingIOError)
+            for fd in received:
+                os.set_inheritable(fd, False)
+            self.descriptors += received
+            self.text += chunk
+            if not chunk:
+                break
+        return True
+
+    def _bytes(self) -> int:
+        whole = len(self.text) >= LENGTH.size
+        return LENGTH.size + (min(REQUEST_BYTES, LENGTH.unpack_from(self.text)[0]) if whole else 0)
+
+    def close(self, *, answered: bool = False) -> None:
+        """Close its descriptors; a connection that was answered is another's."""
+        for fd in self.descriptors:
+            os.close(fd)
+        if not answered:
+            self.line.close()
 
 
 def _import(tracker: str) -> None:
