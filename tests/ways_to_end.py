@@ -345,6 +345,13 @@ WAYS = [
         returned=-signal.SIGKILL,
     ),
     Way("`mark_preempting()`, then `sys.exit(1)`", "run.mark_preempting()\nsys.exit(1)", "preempted", 1),
+    Way(
+        "`mark_preempting()`, then `finish(exit_code=1)`, as in W&B",
+        "run.mark_preempting()\nrun.finish(exit_code=1)",
+        "preempted",
+        1,
+        returned=0,
+    ),
     Way("`python -c`", "pass", how="-c"),
     Way("`python -c`: `raise SystemExit(3)`", "raise SystemExit(3)", "failed", 3, how="-c"),
     Way("`python -c`: an exception", "1 / 0", "failed", 1, how="-c"),

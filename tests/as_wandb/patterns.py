@@ -499,12 +499,13 @@ def value_and_mapping(wandb: Any) -> None:
 
 @pattern
 def announced_preemption(wandb: Any) -> None:
-    """A script that says that it will be preempted, and gets to its end."""
-    run = wandb.init(project="announced_preemption")
-    run.log({"a": 1})
-    run.mark_preempting()
-    run.log({"a": 2})
-    run.finish()
+    """A script that says that it will be preempted, and gets to its end, or says that it failed."""
+    for number, exit_code in enumerate((None, 1)):
+        run = wandb.init(project="announced_preemption", name=f"run {number}")
+        run.log({"a": 1})
+        run.mark_preempting()
+        run.log({"a": 2})
+        run.finish(exit_code=exit_code)
 
 
 def _of_a_worker(wandb: Any, number: int) -> None:

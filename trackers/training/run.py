@@ -693,7 +693,8 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         """End the run and wait until the trackers have everything, but no longer than the timeout.
 
         Args:
-            exit_code: 0 or None: finished; any other whole number: failed; what is none: failed with 1, and a warning.
+            exit_code: 0 or None: finished; any other whole number: failed, or preempted where that was announced; what is
+                none: as 1, and a warning.
             timeout: seconds; default TRACKER_FINISH_TIMEOUT (30). The relay goes on by itself after it.
             wait: False: return once everything is in the journal; the relay delivers it. Default: TRACKER_FINISH.
 
@@ -704,7 +705,10 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
             self.leave(end.code, end.reason, certain=end.certain, timeout=timeout, quiet=bool(quiet), wait=wait)
             return
         code = given_code(exit_code, self._recorder.problem)
-        self._end(code, "failed" if code else "finished", "", timeout, bool(quiet), wait=wait)
+        status, reason = ("failed", "") if code else ("finished", "")
+        if code and self._recorder.relay.preempted():
+            status, reason = "preempted", PREEMPTED
+        self._end(code, status, reason, timeout, bool(quiet), wait=wait)
 
     close = finish
 
