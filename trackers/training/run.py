@@ -693,7 +693,7 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         """End the run and wait until the trackers have everything, but no longer than the timeout.
 
         Args:
-            exit_code: 0 or None: finished; any other whole number: failed, or preempted where that was announced; what is
+            exit_code: 0 or None: finished; another whole number: failed, or preempted where that was announced; what is
                 none: as 1, and a warning.
             timeout: seconds; default TRACKER_FINISH_TIMEOUT (30). The relay goes on by itself after it.
             wait: False: return once everything is in the journal; the relay delivers it. Default: TRACKER_FINISH.
