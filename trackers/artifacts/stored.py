@@ -23,6 +23,7 @@ from trackers.support.interruption import pass_on, suppress
 from trackers.support.progress import counted
 from trackers.support.redaction import mask
 from trackers.support.terminal import one_line
+from trackers.values import artifact as values
 from trackers.values import artifact_media
 from trackers.values.artifact import Artifact
 
@@ -44,14 +45,14 @@ class RunName(NamedTuple):
         return ["", self.project, self.id]
 
 
-class Entry:
+class Entry(values.Entry):
     """One file of a version. path: its name in it. size: bytes. digest: of its content. ref: a reference's address."""
 
     def __init__(self, artifact: StoredArtifact, file: ArtifactFile) -> None:
         self._artifact, self._file = artifact, file
         self.path = self.name = file.path
         self.size, self.digest = file.size, file.digest
-        self.ref: str | None = file.uri or None
+        self.ref = file.uri or None
 
     def download(self, root: str | os.PathLike[str] | None = None, skip_cache: bool | None = None) -> str:
         """Write the file below ``root``, default the version's own directory; its path.
@@ -60,16 +61,6 @@ class Entry:
             NotFound: it is a reference, or its content is gone. UsageError: it can't be written.
         """
         return str(self._artifact._write(self._file, self._artifact._root(root)))
-
-    def ref_target(self) -> str:
-        """The address of a reference.
-
-        Raises:
-            UsageError: it is none.
-        """
-        if self.ref is None:
-            raise UsageError(f"{self.path!r} is a file, no reference")
-        return self.ref
 
     def __repr__(self) -> str:
         return f"<trackers.Entry {self.path!r}>"

@@ -693,8 +693,7 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
         """End the run and wait until the trackers have everything, but no longer than the timeout.
 
         Args:
-            exit_code: 0 or None: finished; another whole number: failed, or preempted where that was announced; what is
-                none: as 1, and a warning.
+            exit_code: 0 or None: finished; another one: failed, or preempted if that was announced; no number: 1.
             timeout: seconds; default TRACKER_FINISH_TIMEOUT (30). The relay goes on by itself after it.
             wait: False: return once everything is in the journal; the relay delivers it. Default: TRACKER_FINISH.
 
@@ -705,10 +704,8 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
             self.leave(end.code, end.reason, certain=end.certain, timeout=timeout, quiet=bool(quiet), wait=wait)
             return
         code = given_code(exit_code, self._recorder.problem)
-        status, reason = ("failed", "") if code else ("finished", "")
-        if code and self._recorder.relay.preempted():
-            status, reason = "preempted", PREEMPTED
-        self._end(code, status, reason, timeout, bool(quiet), wait=wait)
+        status = "finished" if not code else "preempted" if self._recorder.relay.preempted() else "failed"
+        self._end(code, status, PREEMPTED if status == "preempted" else "", timeout, bool(quiet), wait=wait)
 
     close = finish
 

@@ -72,7 +72,24 @@ class NoSuchFile(UsageError, FileNotFoundError):
     __str__ = UsageError.__str__
 
 
-class ArtifactManifestEntry:
+class Entry:
+    """What an artifact has under a name: a file, or an address (``ref``)."""
+
+    path: str
+    ref: str | None
+
+    def ref_target(self) -> str:
+        """The address.
+
+        Raises:
+            UsageError: it is a file.
+        """
+        if self.ref is None:
+            raise UsageError(f"{self.path!r} is a file, no reference")
+        return self.ref
+
+
+class ArtifactManifestEntry(Entry):
     """A file that was added to an artifact, or an address.
 
     Attributes:
@@ -107,16 +124,6 @@ class ArtifactManifestEntry:
             return self.ref
         with suppress(OSError), open(self._where, "rb") as file:
             return base64.b64encode(_md5(file).digest()).decode("ascii")
-        return self.ref
-
-    def ref_target(self) -> str:
-        """The address.
-
-        Raises:
-            UsageError: it is a file.
-        """
-        if self.ref is None:
-            raise UsageError(f"{self.path!r} is a file, no reference")
         return self.ref
 
     def download(self, *arguments: Any, **more: Any) -> NoReturn:
