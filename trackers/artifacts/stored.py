@@ -23,9 +23,8 @@ from trackers.support.interruption import pass_on, suppress
 from trackers.support.progress import counted
 from trackers.support.redaction import mask
 from trackers.support.terminal import one_line
-from trackers.values import artifact as values
 from trackers.values import artifact_media
-from trackers.values.artifact import Artifact
+from trackers.values.artifact import Artifact, Referable
 
 logger = logging.getLogger("trackers")
 
@@ -45,7 +44,7 @@ class RunName(NamedTuple):
         return ["", self.project, self.id]
 
 
-class Entry(values.Entry):
+class Entry(Referable):
     """One file of a version. path: its name in it. size: bytes. digest: of its content. ref: a reference's address."""
 
     def __init__(self, artifact: StoredArtifact, file: ArtifactFile) -> None:

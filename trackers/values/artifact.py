@@ -72,7 +72,7 @@ class NoSuchFile(UsageError, FileNotFoundError):
     __str__ = UsageError.__str__
 
 
-class Entry:
+class Referable:
     """What an artifact has under a name: a file, or an address (``ref``)."""
 
     path: str
@@ -89,7 +89,7 @@ class Entry:
         return self.ref
 
 
-class ArtifactManifestEntry(Entry):
+class ArtifactManifestEntry(Referable):
     """A file that was added to an artifact, or an address.
 
     Attributes:
