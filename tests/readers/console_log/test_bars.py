@@ -235,6 +235,16 @@ def test_bar_that_enough_rows_confirm_is_trainings(lines: Sequence[str]) -> None
     assert (list(rows(records)), note) == ([10, 20, 30][: len(rows(records))], "")
 
 
+@pytest.mark.parametrize("cut", range(20, 42, 3))
+def test_row_behind_a_bar_that_a_width_cut_is_read(cut: int) -> None:
+    """As where tqdm's line has no room for the bar's end, and the row has none before it."""
+    lines = []
+    for step in range(10, 80, 10):
+        before = bar(step - 10, 900)
+        lines.append((before[:cut] if step == 40 else before + "\n") + row(round(step / 90, 3)))
+    assert steps([*lines, bar(70, 900)]) == list(range(10, 80, 10))
+
+
 def test_bar_that_is_behind_a_single_row_is_no_step_of_it() -> None:
     """Between the first of many rows and its own bar: the others' epochs tell the first one's step."""
     lines = [line for step in range(10, 150, 10)

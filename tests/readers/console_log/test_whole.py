@@ -647,6 +647,15 @@ def test_row_of_another_form_before_a_row_is_counted(forms: Sequence[str], cut: 
     assert {step: row for step, row in found.items() if step != 3} == {step: whole[step] for step in whole if step != 3}
 
 
+@pytest.mark.parametrize("end", ["samples/sec: 2", "samples/sec: 24.858 ", "samples/sec: 24.858 | "])
+def test_row_of_neox_that_was_cut_before_the_next_is_counted(end: str) -> None:
+    """The next one's stamp follows."""
+    line = "[2026-03-02 10:00:0{0}] [INFO] samples/sec: {0}.5 | iteration {0}/ 9 | lm_loss: {0}.25 |\n"
+    text = line.format(1) + line.format(2) + "[2026-03-02 10:00:03] [INFO] " + end + line.format(4) + line.format(5)
+    records, note = read(text)
+    assert (list(rows(records)), counted(note)) == ([1, 2, 4, 5], 1)
+
+
 @pytest.mark.parametrize("before", ["note: ", "[x] ", "text ", "12it [00:01,  9.11it/s] "])
 def test_first_bar_behind_a_text_is_counted(before: str) -> None:
     """Also where the text ends as what stands before a message."""

@@ -146,7 +146,8 @@ COLOR = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 
 _BAR_END = re.compile(
-    rb"(\| *\d{1,18}/(?:\d{1,18}|\?) \[[^\]\n]{5,1000}\])(?=\s*[^\s\r\n])|(?<=\S)(?=`Trainer\.fit` stopped:)"
+    rb"(\| *\d{1,18}/(?:\d{1,18}|\?) \[(?:[^\]\n]{5,1000}\](?=\s*[^\s\r\n])|[^\]{\n]{0,80}(?=\{['\"])))"
+    rb"|(?<=\S)(?=`Trainer\.fit` stopped:)"
 )
 """Where something is written behind a progress bar that doesn't end its line, and that a terminal's width may cut."""
 _BAR_BEGIN = re.compile(rb"((?:[\d|%}\])]|\d[smhGMB]|\dms|iB))(?=[A-Za-z][a-z][^:|\r\n]{0,80}: {1,4}\d{1,3}%\|)")

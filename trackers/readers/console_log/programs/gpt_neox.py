@@ -12,7 +12,7 @@ TRAINING = Form(
     fields=PIPES,
     keys={"samples": "samples/sec"},
     anywhere=True,
-    looks=r"samples/sec: NUM? ?(?:$|\| ?(?:$|i))",
+    looks=r"samples/sec: NUM? ?(?:$|\[|\| ?(?:$|\[|i))",
 )
 LOADED = Form("successfully loaded", r"successfully loaded \S{1,500}global_step(?P<step>INT)", RESUME)
 
