@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import trackers
 from tests.analysis.support import write_run
 from trackers.cli.app import app
-from trackers.errors import TrackersError, UsageError
+from trackers.errors import NotFound, TrackersError, UsageError
 from trackers.journal.attempts import AttemptHistory, checkpoint_record
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.relay.delivery.cursor_file import read_account
@@ -94,6 +94,17 @@ def test_what_is_no_file_holds_nobody_up(file: str, kind: str) -> None:
 
 
 ROWS = [(1, 0.1, {"loss": 1.0})]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to a device"])
+def test_reader_names_what_is_no_file(kind: str) -> None:
+    """Of a run with a hundred files it says which one is in the way."""
+    path = write_run("bad", ROWS)
+    plant(path / "streams/rank-0.1.jsonl", kind)
+    with pytest.raises(NotFound, match=r"bad can't be read: .*streams/rank-0\.1\.jsonl: is"):
+        trackers.load(str(path)).metrics()
+
+
 DELIVERED = (
     "streams/rank-0.1.jsonl", "streams", "delivery", "delivery/json.json", "delivery/json.order",
     "delivery/json.lease", "delivery/json.rejected.jsonl", "relay.log", "messages.jsonl", "relay.lease",
@@ -125,6 +136,26 @@ def test_delivery_refuses_it_at_once(kind: str) -> None:
     for run in runs:
         with pytest.raises(UsageError, match="no process can use it: remove it"):
             sync([run], [], show, patience_s=0.0)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("tracker", "file"), [
+    ("trackio", "{trackio}/digits.db"), ("trackio", "{trackio}/digits.lock"), ("mlflow", "mlflow.db"),
+])  # fmt: skip
+def test_sync_waits_for_no_pipe_in_a_trackers_place(
+    tracker: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delivery stops there, with the file and the way out, instead of being tried for two minutes, or for ever."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    run = RunDirectory(write_run("bad", ROWS))
+    path = Path(file.format(trackio=os.environ["TRACKIO_DIR"]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(path)
+    assert not sync([run], [tracker], lambda work: None, say=print, patience_s=0.0)
+    account = read_account(run, tracker)
+    assert account.stopped
+    assert path.name in account.error
+    assert "remove it" in account.error
 
 
 def test_directories_of_links_to_themselves_end(tmp_path: Path) -> None:

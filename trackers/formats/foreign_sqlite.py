@@ -7,6 +7,7 @@ nobody asked for: what a file of a few kilobytes claims then has no bound.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import sqlite3
@@ -33,7 +34,7 @@ def need_own_files(path: Path, refusal: type[TrackersError] = Damaged) -> None:
     empties its lock.
 
     Raises:
-        refusal: one leads to another file, which no tracker's does.
+        refusal: one leads to another file, which no tracker's does. Unavailable: that can't be told.
     """
     for name in (path.name, *(path.name + ending for ending in ("-journal", "-wal", "-shm")), f"{path.stem}.lock"):
         beside = path.with_name(name)
@@ -44,6 +45,8 @@ def need_own_files(path: Path, refusal: type[TrackersError] = Damaged) -> None:
         except (FileNotFoundError, PermissionError):  # SQLite has no more rights
             continue
         except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.EINVAL):
+                raise Unavailable(f"{beside}: {error.strerror}") from None
             raise refusal(f"{beside}: {error.strerror}: remove it") from None
         if leads:
             raise refusal(f"{beside} names another file, which SQLite would delete: remove it")

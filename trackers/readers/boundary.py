@@ -7,6 +7,7 @@ some records, those count, and the run's ``note`` says what happened; where it f
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import math
 import struct
@@ -71,7 +72,8 @@ def boundary(what: str) -> Iterator[None]:
     except (ImportError, NameError):  # ours, or of an installation
         raise
     except OSError as error:
-        raise NotFound(f"{what} can't be read: {error.strerror or reason(error)}") from error
+        file = f"{error.filename}: " if error.errno in (errno.EINVAL, errno.ELOOP) and error.filename else ""  # planted
+        raise NotFound(f"{what} can't be read: {file}{error.strerror or reason(error)}") from error
     except Exception as error:
         sqlite3 = sys.modules.get("sqlite3")  # who didn't import it has no such error
         if sqlite3 is not None and isinstance(error, sqlite3.OperationalError) and "locked" in str(error):

@@ -29,7 +29,7 @@ from trackers.backends.mlflow import store as mlflow_store
 from trackers.backends.mlflow.precheck import show, tracking_uri
 from trackers.backends.mlflow.store import first_moment
 from trackers.backends.mlflow.tracker import MlflowTracker
-from trackers.errors import ConfigError, Damaged, Refused, Rejected
+from trackers.errors import ConfigError, Damaged, Fatal, Refused, Rejected
 from trackers.formats.mlflow_names import FILE_LENGTH, NAME_LENGTH, map_file, map_name, refusal, unmap
 from trackers.records import (
     Alert,
@@ -282,7 +282,7 @@ def test_files_beside_a_planted_database_lead_nowhere(info: RunInfo, tmp_path: P
             beside.unlink()
         beside.symlink_to(precious)
     driver = Driver(MlflowTracker, msgspec.structs.replace(info, id="another"))
-    with pytest.raises(Refused, match="remove it"):
+    with pytest.raises(Fatal, match="remove it"):
         driver.deliver(stream([Metrics(step=1, time=T0, values={"loss": 1.0})]))
     with pytest.raises(Damaged, match="remove it"):
         load(f"mlflow:sqlite:///{info.cwd}/mlflow.db#digits")

@@ -20,7 +20,7 @@ from tests.helpers import Driver, run_info, stream, training
 from trackers.backends.registry import load
 from trackers.backends.shared.append_file import FileShrunk, OwnedFile, file_name, replace, unseen
 from trackers.backends.shared.directory import check_directory
-from trackers.errors import Unavailable, UsageError
+from trackers.errors import Fatal, Unavailable, UsageError
 from trackers.records import Metrics, Record, Start
 
 CHILD = """
@@ -193,7 +193,7 @@ def test_what_is_no_file_is_named_with_the_way_out(tmp_path: Path, kind: str, sa
         path.symlink_to(tmp_path / "elsewhere")
     else:
         os.mkfifo(path)
-    with pytest.raises(Unavailable, match=said):
+    with pytest.raises(Fatal, match=said):
         OwnedFile(path).open(0)
     assert not (tmp_path / "elsewhere").exists()
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tests.helpers import PRINTED, T0, Driver, printed, run_info, stream, training
 from trackers.backends.trackio.store import TrackioRow, isos
 from trackers.backends.trackio.tracker import TrackioTracker
-from trackers.errors import ConfigError, Refused, Rejected, Unavailable
+from trackers.errors import ConfigError, Fatal, Rejected, Unavailable
 from trackers.readers import registry
 from trackers.records import (
     Alert,
@@ -92,7 +92,7 @@ def test_planted_files_beside_a_database_lead_nowhere(info: RunInfo, tmp_path: P
         os.mkfifo(beside)
     else:
         beside.symlink_to(precious)
-    with pytest.raises(Refused, match="remove it"):
+    with pytest.raises(Fatal, match="remove it"):
         deliver(info, Metrics(step=1, time=T0, values={"loss": 1.0}))
     assert precious.read_text() == ("" if not kind else "precious")
 
@@ -109,7 +109,7 @@ def test_planted_folders_of_files_lead_nowhere(info: RunInfo, tmp_path: Path, pl
     (folder / "a.html").write_text("<p>")
     record = Media(step=1, time=T0, name="page", type="html", items=[MediaFile(format="html", file="media/a.html")])
     files = [ArtifactFile(path="a", file="media/a.html", size=3)]
-    with pytest.raises(Refused, match="is a link"):
+    with pytest.raises(Fatal, match="is a link"):
         deliver(info, record if place == "media" else ArtifactRecord(time=T0, name="a", type="model", files=files))
     assert not list(victim.iterdir())
 

@@ -99,7 +99,7 @@ def connect(info: RunInfo) -> Any:
         from mlflow import MlflowClient
 
         if (file := sqlite_file(uri)) is not None:
-            foreign_sqlite.need_own_files(file, Refused)  # it may have come with the directory
+            foreign_sqlite.need_own_files(file, Fatal)  # it may have come with the directory
             # Seconds, on a busy machine, that others needn't wait for.
             importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
         # They print what we translate, with tracebacks.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trackers.errors import Unavailable
+from trackers.errors import DeliveryError, Fatal, Unavailable
 from trackers.records import Record, Start, escaped
 from trackers.support import confined
 from trackers.support.confined import local
@@ -158,13 +158,13 @@ class OwnedFile:
         """Replace the content in one step, as :func:`replace` does, and go on at its end.
 
         Raises:
-            Unavailable: it can't be written; the file is as it was, and open.
+            DeliveryError: it can't be written; the file is as it was, and open.
         """
         length = self._length
         self.close()  # Windows replaces no open file
         try:
             length = replace(self.path, temporary, pieces, self._root, self._digests)
-        except Unavailable:
+        except DeliveryError:
             self.open(length)
             raise
         self.open(length)
@@ -321,12 +321,13 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def unavailable(verb: str, path: Path, error: OSError) -> Unavailable:
-    """What to raise for a file that can't be written: disks get space again, mounts come back."""
+def unavailable(verb: str, path: Path, error: OSError) -> DeliveryError:
+    """What to raise for a file that can't be written: disks get space again, mounts come back; links and pipes stay."""
     if error.errno == errno.ELOOP and error.filename:
-        return Unavailable(f"can't {verb} {path}: {error.filename} {error.strerror}, which isn't followed; remove it")
-    way_out = "remove it" if "regular file" in str(error) else "it is tried again"  # a pipe, see ``confined``
-    return Unavailable(f"can't {verb} {path}: {error.strerror or error}; {way_out}")
+        return Fatal(f"can't {verb} {path}: {error.filename} {error.strerror}, which isn't followed; remove it")
+    if "regular file" in str(error):  # a pipe, see ``confined``
+        return Fatal(f"can't {verb} {path}: {error.strerror}; remove it")
+    return Unavailable(f"can't {verb} {path}: {error.strerror or error}; it is tried again")
 
 
 def unseen(records: Sequence[_R], seq: int) -> Sequence[_R]:

@@ -281,9 +281,9 @@ class LocalStore:
         return next((str(run["name"]) for run in runs if run["id"] == self._key.run_id), None)
 
     def _path(self) -> Path:
-        """The database; Refused where it, or what lies beside it, leads to another file."""
+        """The database; Fatal where it, or what lies beside it, leads to another file."""
         path = Path(_storage().get_project_db_path(self._key.project))
-        foreign_sqlite.need_own_files(path, Refused)
+        foreign_sqlite.need_own_files(path, Fatal)
         return path
 
     def log(self, rows: Sequence[TrackioRow], config: dict[str, Any] | None) -> None:
@@ -612,7 +612,7 @@ def translated() -> Iterator[None]:
     except OSError as error:  # trackio's lock file, a full disk
         if isinstance(error, PermissionError):
             raise Refused(f"{error}; is TRACKIO_DIR writable?") from error
-        raise Refused(f"{error}: remove it") if error.errno == errno.ELOOP else _locked(error) from error
+        raise Fatal(f"{error}: remove it") if error.errno == errno.ELOOP else _locked(error) from error
     except (TypeError, ValueError, OverflowError) as error:  # a value that JSON or SQLite can't hold
         raise Rejected(str(error)) from error
     except RuntimeError as error:  # trackio's word for any failed transaction
