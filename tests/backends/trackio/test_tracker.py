@@ -97,19 +97,24 @@ def test_planted_files_beside_a_database_lead_nowhere(info: RunInfo, tmp_path: P
     assert precious.read_text() == ("" if not kind else "precious")
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe"])
 @pytest.mark.parametrize("place", ["media", "artifacts"])
-def test_planted_folders_of_files_lead_nowhere(info: RunInfo, tmp_path: Path, place: str) -> None:
-    """Nor is a picture or a file of an artifact written through a link among trackio's folders."""
+def test_planted_folders_of_files_lead_nowhere(info: RunInfo, tmp_path: Path, place: str, kind: str) -> None:
+    """Nor is a picture or an artifact's file written through a link among its folders, nor is a pipe waited for."""
     victim, directory = tmp_path / "victim", Path(os.environ["TRACKIO_DIR"])
     victim.mkdir()
-    (directory / place).mkdir(parents=True)
-    (directory / place / "digits").symlink_to(victim)
+    if kind == "pipe":
+        directory.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(directory / place)
+    else:
+        (directory / place).mkdir(parents=True)
+        (directory / place / "digits").symlink_to(victim)
     folder = Path(info.directory, "media")
     folder.mkdir(parents=True)
     (folder / "a.html").write_text("<p>")
     record = Media(step=1, time=T0, name="page", type="html", items=[MediaFile(format="html", file="media/a.html")])
     files = [ArtifactFile(path="a", file="media/a.html", size=3)]
-    with pytest.raises(Fatal, match="is a link"):
+    with pytest.raises(Fatal, match="remove it"):
         deliver(info, record if place == "media" else ArtifactRecord(time=T0, name="a", type="model", files=files))
     assert not list(victim.iterdir())
 

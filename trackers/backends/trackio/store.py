@@ -612,7 +612,8 @@ def translated() -> Iterator[None]:
     except OSError as error:  # trackio's lock file, a full disk
         if isinstance(error, PermissionError):
             raise Refused(f"{error}; is TRACKIO_DIR writable?") from error
-        raise Fatal(f"{error}: remove it") if error.errno == errno.ELOOP else _locked(error) from error
+        planted = error.errno in (errno.ELOOP, errno.EEXIST, errno.ENOTDIR)
+        raise Fatal(f"{error}: remove it") if planted else _locked(error) from error
     except (TypeError, ValueError, OverflowError) as error:  # a value that JSON or SQLite can't hold
         raise Rejected(str(error)) from error
     except RuntimeError as error:  # trackio's word for any failed transaction
