@@ -96,6 +96,16 @@ def test_what_is_no_file_holds_nobody_up(file: str, kind: str) -> None:
 ROWS = [(1, 0.1, {"loss": 1.0})]
 
 
+@pytest.mark.parametrize("file", ["streams/rank-0.1.jsonl", "delivery/json.json", "relay.lease"])
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_resumed_run_names_what_is_no_file(file: str, kind: str) -> None:
+    """As ``init`` begins, in one line with the way out: no traceback, and no wait at the end."""
+    path = write_run("bad", ROWS)
+    plant(path / file, kind)
+    with pytest.raises(UsageError, match=f"{file} is a .*, and no process can use it: remove it"):
+        trackers.init(["json"], project="digits", id="bad", resume="allow")
+
+
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link to a device"])
 def test_reader_names_what_is_no_file(kind: str) -> None:
     """Of a run with a hundred files it says which one is in the way."""

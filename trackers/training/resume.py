@@ -155,6 +155,7 @@ def open_attempt(
 
 def _need_restored(run: RunDirectory) -> None:
     try:
+        run.need_regular()
         run.need_restored()
     except OSError as error:  # a name that no file can have, or a place that may not be looked at
         pass_on(error)

@@ -343,8 +343,7 @@ class Asking:
         return True
 
     def _bytes(self) -> int:
-        whole = len(self.text) >= LENGTH.size
-        return LENGTH.size + (min(REQUEST_BYTES, LENGTH.unpack_from(self.text)[0]) if whole else 0)
+        return LENGTH.size + (min(REQUEST_BYTES, *LENGTH.unpack_from(self.text)) if self.text[LENGTH.size - 1 :] else 0)
 
     def close(self, *, answered: bool = False) -> None:
         """Close its descriptors; a connection that was answered is another's."""
