@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.helpers import wait_for
 from trackers.relay.agent import endpoint, turns, work_slots
 from trackers.relay.agent.client import LENGTH, READY
+from trackers.relay.agent.slot_locks import SlotLocks
 from trackers.relay.agent.turns import Turns, TurnServer
 from trackers.relay.agent.work_slots import ENDED, GROWN, LATE_S, NEW, SlotRequest, WorkSlots
 
@@ -272,6 +273,27 @@ def test_agent_that_comes_later_counts_places_that_are_locked(
     wait_for(lambda: has(late, "mlflow"))
     for each in (early, hung, late):
         each.close()
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
+def test_agent_leaves_a_place_free_for_each_relay_that_begins(serve: Callable[[], Served]) -> None:
+    """A relay that begins is a process beside the fork that will go on in its place."""
+    first, second = SlotLocks("k", 2), SlotLocks("k", 2)
+    assert first.begin() >= 0
+    assert second.begin() >= 0
+    assert SlotLocks("k", 2).taken() == (0, 2)
+    serve()
+    late = Turns("k", 2)
+    wait_for(lambda: not has(late, "json") and late._ready and late._answered_at > 0)
+    assert not has(late, "json")
+    first.close()
+    wait_for(lambda: has(late, "json"))
+    assert not has(late, "csv")
+    second.close()
+    wait_for(lambda: has(late, "csv"))
+    assert SlotLocks("k", 2).taken() == (0, 0)
+    late.close()
 
 
 def test_without_an_agent_all_may_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

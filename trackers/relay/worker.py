@@ -54,8 +54,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         code = _work(arguments, line)
     finally:
-        if code != HANDED_OVER:  # then another process says it
-            detached_helper.say_code(line, code)
+        if code == HANDED_OVER:  # another process goes on and says it; a crowd of these must not end slowly beside it
+            os._exit(code)
+        detached_helper.say_code(line, code)
     return code
 
 

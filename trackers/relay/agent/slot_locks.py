@@ -1,7 +1,8 @@
 """Slots for deliveries without an agent: each is a lock on a byte of a file, which ends with its process.
 
 This bounds the deliveries of many runs that start on a machine without an agent. A relay that finds no free slot starts
-an agent, under which deliveries take turns. The agent assigns none that are locked by relays which haven't told it yet.
+an agent, under which deliveries take turns. The agent assigns none that are locked by relays which haven't told it yet,
+and one less for each relay that begins as a process beside the one that will go on in its place.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class SlotLocks:
 
     def others_begin(self) -> bool:
         """Whether other relays are beginning that have no agent."""
-        return _is_locked(self._fd, _BEGINNING, _MOST_BEGINNING)
+        return _locked(self._fd, _BEGINNING, _MOST_BEGINNING) > 0
 
     def has_begun(self) -> None:
         """The relay begins no longer."""
@@ -56,14 +57,14 @@ class SlotLocks:
         if self._fd >= 0:
             self._set_lock(fcntl.F_UNLCK, _BEGINNING, _MOST_BEGINNING)
 
-    def taken(self) -> int:
-        """How many slots others have locked, by the file that they have now."""
+    def taken(self) -> tuple[int, int]:
+        """How many slots others have locked, and how many relays begin, by the file that they have now."""
         self._open(0)
-        taken = sum(_is_locked(self._fd, slot, 1) for slot in range(self._limit))
+        found = _locked(self._fd, 0, self._limit), _locked(self._fd, _BEGINNING, _MOST_BEGINNING)
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-        return taken
+        return found
 
     def acquire(self, tracker: str, size: int) -> bool:
         """Lock a slot for each process of a delivery; False if other runs have too many of them.
@@ -157,12 +158,17 @@ class SlotLocks:
         return True
 
 
-def _is_locked(fd: int, first: int, length: int) -> bool:
-    """Whether another open file has one of these bytes locked; False where nothing can be asked."""
+def _locked(fd: int, first: int, length: int) -> int:
+    """How many of these bytes other open files have locked; 0 where nothing can be asked."""
     import fcntl
 
-    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, first, length, 0)
-    try:
-        return bool(struct.unpack("hhqqi4x", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK)
-    except (OSError, ValueError):  # a negative descriptor is a ValueError
-        return False
+    at, end, count = first, first + length, 0
+    with contextlib.suppress(OSError, ValueError):  # a negative descriptor is a ValueError
+        while at < end:
+            asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, at, end - at, 0)
+            kind, _, begin, size, _ = struct.unpack("hhqqi4x", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))
+            if kind == fcntl.F_UNLCK:
+                break
+            after = min(end, begin + size) if size else end
+            count, at = count + after - max(at, begin), after
+    return count

@@ -375,11 +375,15 @@ class TurnServer:
         self._began = time.monotonic()
 
     def _beside(self) -> int:
-        """The number of slots locked by relays that haven't told of it yet; one that doesn't within a minute hangs."""
+        """The number of slots locked by relays that haven't told of it yet, and of those that begin.
+
+        One that doesn't tell within a minute hangs.
+        """
         if not self._name or not self.slots.contended() or time.monotonic() - self._began > LATE_S:
             return 0
         told = sum(request.size for request in self._owners if request.told)
-        return max(0, SlotLocks(self._name, int(self.slots.limit)).taken() - told)
+        taken, beginning = SlotLocks(self._name, int(self.slots.limit)).taken()
+        return max(0, taken - told) + beginning
 
     def _handle(self, fd: int, requests: dict[int, SlotRequest], message: Any) -> None:
         action, number, *more = message
