@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
@@ -207,24 +208,20 @@ def _complain(text: str) -> None:
 
 
 def _late_notes(name: str, options: Mapping[str, Any]) -> list[str]:
-    """:func:`_notes`, asked for once while runs have the same options, as thousands may."""
-    if name not in _noted or _noted[name][0] != options:
-        _noted[name] = options, _notes(name, options)
-    return _noted[name][1]
-
-
-def _notes(name: str, options: Mapping[str, Any]) -> list[str]:
     """What a tracker, and this version of its client, show otherwise of a run that is delivered late; a plug-in may be
     gone meanwhile."""
     from trackers.backends import registry
     from trackers.errors import TrackersError
 
-    try:
+    if name in _noted and _noted[name][0] == options:  # thousands of runs may have the same
+        return _noted[name][1]
+    notes = []
+    with contextlib.suppress(TrackersError):
         note = registry.precheck(name).late_note
         here = name not in registry.other_pythons([name], options)
-        return [*([note] if note else []), *(registry.notes(name, options) if here else [])]
-    except TrackersError:
-        return []
+        notes = [*([note] if note else []), *(registry.notes(name, options) if here else [])]
+    _noted[name] = options, notes
+    return notes
 
 
 def _verified(outcome: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import threading
 import time
@@ -133,16 +134,20 @@ class StreamWriter:
         with self._lock:
             self._waiting_bytes += len(line)
             self.retry()
-            while self._waiting_bytes > BUFFER_BYTES and self._waiting:
-                lines = self._waiting.pop()
-                self._waiting_bytes -= len(lines)
-                self.lost += self._missing(lines)
+            self._give_up(BUFFER_BYTES)
+
+    def _give_up(self, most: float) -> None:
+        """Count as lost what waits beyond so many bytes, the newest first."""
+        while self._waiting_bytes > most and self._waiting:
+            lines = self._waiting.pop()
+            self._waiting_bytes -= len(lines)
+            self.lost += self._missing(lines)
 
     def has(self, line: bytes) -> bool:
         """Whether this very object was the last that was written, or waits."""
         with self._lock:
             self._settle()
-            return line is self._last or any(waiting is line for waiting in self._waiting)
+            return line is self._last or id(line) in map(id, self._waiting)
 
     def repair(self, line: bytes, written: int) -> None:
         """Take over a line of which a direct ``os.write`` to ``fd`` wrote only the first ``written`` bytes."""
@@ -160,29 +165,32 @@ class StreamWriter:
     def retry(self, force: bool = False) -> bool:
         """Write what waits, in order; while the disk refuses, each quarter second at most. True if nothing waits."""
         with self._lock:
-            if self._torn:
-                self._settle()
-            while self._waiting:
-                if self._attempt is not None and not self._settle():
-                    break
-                if not force and self._retry_at and monotonic() < self._retry_at:
+            return self._write_waiting(force)
+
+    def _write_waiting(self, force: bool) -> bool:
+        if self._torn:
+            self._settle()
+        while self._waiting:
+            if self._attempt is not None and not self._settle():
+                break
+            if not force and self._retry_at and monotonic() < self._retry_at:
+                return False
+            size = self._length()
+            if not self._waiting:  # a signal's handler has written them
+                break
+            if self._waiting[0] is not self._head.lines:
+                self._head = _Head(self._waiting[0], 0)
+            attempt = self._attempt = _Attempt(self._head, size)
+            failpoint("journal.write.before")
+            written = self._write(attempt)
+            if self._attempt is attempt and written is not None:
+                self._end_attempt(attempt, written)
+                if self._waiting and self._waiting[0] is attempt.head.lines:
+                    self._retry_at = monotonic() + RETRY_S
                     return False
-                size = self._length()
-                if not self._waiting:  # a signal's handler has written them
-                    break
-                if self._waiting[0] is not self._head.lines:
-                    self._head = _Head(self._waiting[0], 0)
-                attempt = self._attempt = _Attempt(self._head, size)
-                failpoint("journal.write.before")
-                written = self._write(attempt)
-                if self._attempt is attempt and written is not None:
-                    self._end_attempt(attempt, written)
-                    if self._waiting and self._waiting[0] is attempt.head.lines:
-                        self._retry_at = monotonic() + RETRY_S
-                        return False
-                    failpoint("journal.write.after")
-            self.error, self._retry_at, self._waiting_bytes = None, 0.0, 0
-            return True
+                failpoint("journal.write.after")
+        self.error, self._retry_at, self._waiting_bytes = None, 0.0, 0
+        return True
 
     def flush(self, timeout_s: float) -> bool:
         """Try for a while to write what waits. True if nothing waits any more."""
@@ -266,30 +274,33 @@ class StreamWriter:
     def restore(self) -> bool:
         """Put a file that was deleted or replaced underneath back, whole. True if it is there again."""
         with self._lock:
-            temporary = confined.temporary(self.path)
-            fresh = -1
-            try:
-                # Readers must never see a part of it: they would take it for a file that was cut.
-                fresh = open_high(temporary, self._flags | os.O_EXCL, confined.open_fd)
-                offset = 0
-                while block := os.pread(self.fd, BLOCK_BYTES, offset):
-                    offset += os.write(fresh, block)
-                offset = cut_torn_tail(fresh)  # a line that another process is writing: ``_gather`` finds it whole
-                confined.replace(temporary, self.path)
-            except OSError as error:
-                pass_on(error)
-                self.error = error
-                if fresh >= 0:
-                    os.close(fresh)
-                with suppress(OSError):
-                    confined.remove(temporary)
-                return False
-            self._left.append((self.fd, self._file, offset))
-            self.fd, self._file, self._size = fresh, identity(fresh), 0
-            while len(self._left) > MOST_LEFT:
-                self._gather()
-                self._drop(self._left.pop(0))
-            return True
+            return self._restored()
+
+    def _restored(self) -> bool:
+        temporary = confined.temporary(self.path)
+        fresh = -1
+        try:
+            # Readers must never see a part of it: they would take it for a file that was cut.
+            fresh = open_high(temporary, self._flags | os.O_EXCL, confined.open_fd)
+            offset = 0
+            while block := os.pread(self.fd, BLOCK_BYTES, offset):
+                offset += os.write(fresh, block)
+            offset = cut_torn_tail(fresh)  # a line that another process is writing: ``_gather`` finds it whole
+            confined.replace(temporary, self.path)
+        except OSError as error:
+            pass_on(error)
+            self.error = error
+            if fresh >= 0:
+                os.close(fresh)
+            with suppress(OSError):
+                confined.remove(temporary)
+            return False
+        self._left.append((self.fd, self._file, offset))
+        self.fd, self._file, self._size = fresh, identity(fresh), 0
+        while len(self._left) > MOST_LEFT:
+            self._gather()
+            self._drop(self._left.pop(0))
+        return True
 
     def close(self) -> None:
         """Write what waits, if the disk takes it, and leave the file. What still waits counts as lost.
@@ -302,10 +313,10 @@ class StreamWriter:
                 return
             self.retry(force=True)
             self._gather()
-            while self._left:
-                self._drop(self._left.pop())
-            while self._waiting:
-                self.lost += self._missing(self._waiting.pop())
+            for entry in self._left:
+                self._drop(entry)
+            self._left.clear()
+            self._give_up(-math.inf)
             with suppress(OSError):  # no descriptor left: then the file stays open until ``release``
                 null = open_high(os.devnull, os.O_WRONLY)
                 if identity(self.fd) == self._file:

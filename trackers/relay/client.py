@@ -233,11 +233,6 @@ class RelayClient:
             with suppress(OSError):  # a full disk: then a preemption is taken for a crash
                 preemption.watch(signalled(self._run, self._attempt))
 
-    def _unwatch_preemption(self) -> None:
-        grace = sys.modules.get("trackers.support.preemption")
-        if grace is not None:
-            grace.unwatch(signalled(self._run, self._attempt))
-
     def wait(self, timeout_s: float, *, closed: bool, progress: bool = False) -> bool:
         """Wait until every delivery has everything. True if none lags.
 
@@ -297,7 +292,9 @@ class RelayClient:
             leaving: this process is ending; the relay waits for its exit code.
             background: don't wait; the relay delivers what remains.
         """
-        self._unwatch_preemption()
+        grace = sys.modules.get("trackers.support.preemption")
+        if grace is not None:
+            grace.unwatch(signalled(self._run, self._attempt))
         self._notify_end()
         if not self._enabled or not self._names:
             self._reap(leaving)

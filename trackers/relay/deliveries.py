@@ -156,7 +156,8 @@ class Deliveries:
                 continue
             if child.helper.process is None:
                 if child.helper.is_due(now) and self._has_news(child):
-                    has_slot = self.turns.request(child.name, child.size, self._urgency(child))
+                    urgency = ENDED if self.ended else GROWN if child.turns else NEW
+                    has_slot = self.turns.request(child.name, child.size, urgency)
                     if has_slot and settled and not child.helper.start(now, "its delivery can't be started"):
                         self.turns.done(child.name)
                 continue
@@ -250,11 +251,6 @@ class Deliveries:
         started = processes.process_start(plan.parent)
         told = msgspec.structs.replace(plan, bell=BELL, parent_start=started, nice=self.nice)
         return self.agents.fork(name, arguments("delivery", self._run.path.resolve(), told), plan.bell, self.nice)
-
-    def _urgency(self, child: Child) -> int:
-        if self.ended:
-            return ENDED
-        return GROWN if child.turns else NEW
 
     def _has_news(self, child: Child) -> bool:
         """Whether there are new records for a delivery that had everything when it gave its slot back."""

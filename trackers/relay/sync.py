@@ -120,12 +120,6 @@ def _write_finish(run: RunDirectory, finish: Finish, before: Sequence[Record] = 
         writer.release()
 
 
-def _list_names(folder: Path) -> list[str]:
-    with contextlib.suppress(OSError):
-        return sorted(os.listdir(folder))
-    return []
-
-
 TURN_S = 0.1
 SHOW_S = 1.0
 PATIENCE_S = 120.0
@@ -312,7 +306,9 @@ class RunSync:
         """
         run = self.run
         delivered = not self.verify and all(entry["state"] == "delivered" for entry in self.report().values())
-        files = [run.relay_log, run.messages, *(run.delivery / name for name in _list_names(run.delivery))]
+        files = [run.relay_log, run.messages]
+        with contextlib.suppress(OSError):
+            files += sorted(run.delivery.iterdir())
         for path in (run.path, run.delivery, *files):
             if not os.access(path, os.W_OK) and os.path.lexists(path):  # in this order: a delivery renames its files
                 if delivered:

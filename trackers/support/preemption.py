@@ -42,7 +42,7 @@ def watch(path: Path) -> None:
     """
     with _lock:
         _take_notes()
-        free = [number for number in grace_signals() if number in _watched or not _handled(number)]
+        free = list(filter(_is_free, grace_signals()))
         if not free:
             _files.append((path, None))
             return
@@ -66,17 +66,21 @@ def was_requested() -> bool:
 def unwatch(path: Path) -> None:
     """Have nothing written to ``path`` any more. With the last of them, nothing is handled and noted."""
     with _lock:
-        before = _file()
-        gone = [file for known, file in _files if known == path]
-        _files[:] = [entry for entry in _files if entry[0] != path]
-        if not _files:
-            forget()
-        elif before in gone:
-            _pause()
-            _go_on()
-        for file in gone:
-            if file is not None:
-                file.close()
+        _leave(path)
+
+
+def _leave(path: Path) -> None:
+    before = _file()
+    gone = [file for known, file in _files if known == path]
+    _files[:] = [entry for entry in _files if entry[0] != path]
+    if not _files:
+        forget()
+    elif before in gone:
+        _pause()
+        _go_on()
+    for file in gone:
+        if file is not None:
+            file.close()
 
 
 def forget() -> None:
@@ -168,14 +172,15 @@ def _go_on() -> None:
     _paused.clear()
 
 
-def _handled(number: int) -> bool:
-    """Whether this process catches or ignores a signal, be it Python, faulthandler or a library in C that does."""
-    if signal.getsignal(number) != signal.SIG_DFL:
-        return True
+def _is_free(number: int) -> bool:
+    """Whether a signal is watched here, or this process neither catches nor ignores it, be it Python, faulthandler or a
+    library in C that does."""
+    if number in _watched or signal.getsignal(number) != signal.SIG_DFL:
+        return number in _watched
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError as error:
         pass_on(error)
-        return False
+        return True
     sets = [int(line.split()[1], 16) for line in lines if line.startswith(("SigCgt:", "SigIgn:"))]
-    return any(number_set >> (number - 1) & 1 for number_set in sets)
+    return not any(number_set >> (number - 1) & 1 for number_set in sets)

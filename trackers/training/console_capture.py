@@ -195,7 +195,7 @@ class ConsoleCapture:
                 continue
             with _lock:
                 tap = _tap(getattr(sys, name, None))
-                if tap is not None and not any(known is tap for known, _ in self._taps):
+                if tap is not None and tap not in dict(self._taps):
                     tap.spools = (*tap.spools, spool)
                     self._taps.append((tap, spool))
         if shell is not None:
@@ -280,17 +280,21 @@ class ConsoleCapture:
             self._shell = None
         with _lock:
             for tap, spool in self._taps:
-                tap.spools = tuple(entry for entry in tap.spools if entry is not spool)
-                if not tap.spools:
-                    tap.end()
-                    if tap in _taps:
-                        _taps.remove(tap)
+                _leave(tap, spool)
         self._taps.clear()
         self._end_files()
         for spool in self._spools.values():
             spool.close()
         if self._launch is not None and os.getpid() == self._pid:
             say_ended(*self._launch)
+
+
+def _leave(tap: StreamTap, spool: ConsoleSpool) -> None:
+    tap.spools = tuple(entry for entry in tap.spools if entry is not spool)
+    if not tap.spools:
+        tap.end()
+        if tap in _taps:
+            _taps.remove(tap)
 
 
 _captures: list[ConsoleCapture] = []

@@ -165,7 +165,8 @@ def init(
     mode = str(resolved["TRACKER_MODE"])
     store = store_of(resolved["TRACKER_DIR"])
     names = stores.with_tracker(registry.parse(str(resolved["TRACKER"])), store, resolved)
-    swept = _swept()
+    sweep = os.environ.get("WANDB_SWEEP_PARAM_PATH", "")  # by ``trackers run --sweep`` or ``wandb agent``
+    swept = read_config(sweep) if sweep and os.path.isfile(sweep) else {}
     settings = _settings(config, swept, resolved)
     with _lock:
         _finish_previous(reinit)
@@ -204,12 +205,6 @@ def _leave_taken_id(given: dict[str, Any]) -> None:
     if chosen in _taken and given.get("TRACKER_RUN_ID") is None and chosen == os.environ.get(configuration.SWEEP_RUN):
         given["TRACKER_RUN_ID"] = ""
         given.setdefault("TRACKER_RESUME", "never")
-
-
-def _swept() -> dict[str, Any]:
-    """The parameters that ``trackers run --sweep`` or ``wandb agent`` gives this process."""
-    path = os.environ.get("WANDB_SWEEP_PARAM_PATH", "")
-    return read_config(path) if path and os.path.isfile(path) else {}
 
 
 def _settings(config: Any, swept: Mapping[str, Any], resolved: Any) -> dict[str, Any]:

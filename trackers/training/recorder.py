@@ -190,13 +190,18 @@ class Recorder:
         """Record a call without a step, of the first thread or one of several: steps are written as they are taken."""
         with self._turn:
             if self.thread > 0 and self.thread != threading.get_ident():
-                self.thread, until = -1, monotonic() + TURN_S
-                while self.step < self.following - 1 and monotonic() < until:  # the other's call has taken its step
-                    time.sleep(0)
+                self.thread = -1
+                self._await_turn()
             self.thread = self.thread or threading.get_ident()
             step = self.following
             self.following = step + (commit is not False)
             self.log(values, step, None)
+
+    def _await_turn(self) -> None:
+        """Wait until the other thread's call, which has taken its step, has recorded it."""
+        until = monotonic() + TURN_S
+        while self.step < self.following - 1 and monotonic() < until:
+            time.sleep(0)
 
     def _log_reductions(self, values: Mapping[str, Any], step: int, now: float, keep: bool | None) -> bool:
         """Record values across ranks alone, as the transport can at once. False: nothing is recorded."""
@@ -540,8 +545,9 @@ class Recorder:
             return records.encode(record)
 
         media = b"".join(self._media_lines(split.media, step, now, {}, result=True))
+        on_its_way = any(isinstance(value, Transfer) for value in split.numbers.values())
         with self._lock:
-            if len(self._queue) or any(isinstance(value, Transfer) for value in split.numbers.values()):
+            if len(self._queue) or on_its_way:
                 self._queue.add(PendingRecord(split.numbers, build))
             elif not self._is_over("summary"):
                 self.append(build(split.numbers))

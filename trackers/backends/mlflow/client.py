@@ -238,7 +238,7 @@ class Requests:
         try:
             self._client.log_batch(self._run_id, metrics=metrics)
         except Exception as error:
-            if not _there_already(error):
+            if type(error).__name__ not in ("MlflowException", "RestException") or not _DUPLICATE.search(str(error)):
                 raise
             # A server before 3.16 doesn't know a NaN again that it has, and refuses the whole request.
             if len(metrics) > 1:
@@ -258,11 +258,6 @@ def _double(name: str, value: float) -> float:
     except OverflowError:
         _logger.warning("an integer of %r is too large for MLflow's doubles; infinity stands for it", name)
         return math.inf if value > 0 else -math.inf
-
-
-def _there_already(error: Exception) -> bool:
-    """Whether a request was refused because a row with the same key, time, step and value is there."""
-    return type(error).__name__ in ("MlflowException", "RestException") and _DUPLICATE.search(str(error)) is not None
 
 
 def _clean(text: str) -> str:

@@ -341,7 +341,7 @@ class TensorboardTracker(TensorboardPrecheck):
             self._add_about(event.summary, configuration=draft.config)
         elif isinstance(record, Text):
             for name, text in record.values.items():
-                self._add_text(event.summary, name, text)
+                event.summary.value.append(self._protos.text(self._tag(name, "text"), text))
         elif isinstance(record, Media):
             event.summary.value.extend(self._protos.media(self._tag(record.name, record.type), record, self._info))
         elif isinstance(record, ArtifactRecord):
@@ -400,9 +400,6 @@ class TensorboardTracker(TensorboardPrecheck):
                 tag = f"{tag}/{kind}"
             self._tags[name, kind] = tag
         return tag
-
-    def _add_text(self, summary: Any, name: str, text: str) -> None:
-        summary.value.append(self._protos.text(self._tag(name, "text"), text))
 
     def _add_about(self, summary: Any, **sections: Any) -> None:
         """Add what is known of the run: text as it is, all else as JSON."""

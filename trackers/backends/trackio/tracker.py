@@ -391,7 +391,8 @@ class TrackioTracker(TrackioPrecheck):
         self._send_held()
         batch.rows = _Rows(self._store.extends)
         if self._rewind(step):
-            self._state["rows"], batch.fresh = self._remaining_rows(), 0
+            apart = int(self._state.get("samples", 0)) if self._store.counts_samples else 0  # they have no step
+            self._state["rows"], batch.fresh = max(0, (self._store.count() or 0) - apart), 0
 
     def _trace(self, span: Span, log_id: str) -> list[TrackioRow]:
         """The row of a trace whose root has ended; other spans wait for theirs."""
@@ -456,11 +457,6 @@ class TrackioTracker(TrackioPrecheck):
         self._console.close()
         if status.name != "running" and self._lacks_rows() and not self._state.get("again"):
             raise FileShrunk(f"trackio lacks rows of run {self._info.id}: they are delivered again")
-
-    def _remaining_rows(self) -> int:
-        """Number of rows with a step that are left after a rewind, as far as the store can count them."""
-        count = self._store.count() or 0
-        return max(0, count - (int(self._state.get("samples", 0)) if self._store.counts_samples else 0))
 
     def _rewind(self, step: int) -> bool:
         """Drop the rows above a step; False where that can't be had. After a kill the rows that follow come again."""

@@ -88,7 +88,9 @@ def logged_in() -> bool:
         return True
     if any(_setting(name) for name in ("api_key", "identity_token_file")):
         return True
-    return any(_in_netrc(path) for path in _netrc_files())
+    setting = os.environ.get("NETRC")
+    files = [Path(setting).expanduser()] if setting else [Path.home() / ".netrc", Path.home() / "_netrc"]
+    return any(map(_in_netrc, files))
 
 
 def base_url() -> str:
@@ -122,11 +124,6 @@ def reach() -> None:
     if address.hostname and not (getproxies() and not proxy_bypass(address.hostname)):
         port = address.port or (80 if address.scheme == "http" else 443)
         socket.create_connection((address.hostname, port), timeout=REACH_S).close()
-
-
-def _netrc_files() -> list[Path]:
-    setting = os.environ.get("NETRC")
-    return [Path(setting).expanduser()] if setting else [Path.home() / ".netrc", Path.home() / "_netrc"]
 
 
 def _in_netrc(path: Path) -> bool:

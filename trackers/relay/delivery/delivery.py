@@ -225,7 +225,8 @@ class Delivery:
                 translated = errors.Unavailable(str(translated))
             return self._failed(translated)
         self._idle_s = IDLE_S[0]
-        return 0.0 if self._order_has_more() or self._has_ended() else GATHER_S
+        self._batch = self._read()
+        return 0.0 if self._batch or self._has_ended() else GATHER_S
 
     def pump(self) -> None:
         """Deliver the available records in this thread; failures are retried later. For delivery inside training."""
@@ -276,10 +277,6 @@ class Delivery:
 
     def _has_ended(self) -> bool:
         return self._order.ended() and not (self._attempt and self.run.attempt() > self._attempt)
-
-    def _order_has_more(self) -> bool:
-        self._batch = self._read()
-        return bool(self._batch)
 
     def _idle(self) -> float | None:
         if self._has_ended():

@@ -337,11 +337,11 @@ class Order:
             offset = self.position.offsets.get(str(name), 0)
             if str(name) not in self._end_times and self._size(name) > offset and self._has_more(name, offset):
                 return False
-        return any(self._finished.get(str(name)) or self._has_finish(name) for name in final_writers)
-
-    def _has_finish(self, name: StreamName) -> bool:
-        search = self._finish_searches.setdefault(str(name), FinishSearch(self._run.stream(name)))
-        return search.read() is not None
+        finds = self._finish_searches
+        return any(
+            self._finished.get(str(name)) or finds.setdefault(str(name), FinishSearch(self._run.stream(name))).read()
+            for name in final_writers
+        )
 
     def _size(self, name: StreamName) -> int:
         try:
