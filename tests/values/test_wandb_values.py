@@ -8,6 +8,7 @@ import datetime
 import enum
 import math
 import pathlib
+import re
 import uuid
 from typing import Any
 
@@ -56,6 +57,9 @@ class Word(enum.Enum):
         (np.array("x"), "x"),
         (np.bytes_(b"ab"), "ab"),
         (np.array([1j, 2]), '["1j", "2+0j"]'),
+        (np.array(["a"]), "a"),
+        (np.array([[1j]]), "1j"),
+        ([np.array([0.5]), {"a": np.array([["b"]])}, np.array(["a", "b"])], '[0.5, {"a": "b"}, ["a", "b"]]'),
         (
             [datetime.timedelta(hours=1), b"a", 2j, len, {"p": pathlib.Path("b")}, Word.GO, Number.TWO],
             '["PT1H", "a", "2j", "builtins.len", {"p": "b"}, "go", 2]',
@@ -69,6 +73,8 @@ class Word(enum.Enum):
         (datetime.timedelta(days=3), "P3D"),
         (datetime.timedelta(hours=25, minutes=61, microseconds=1), "P1DT2H1M0.000001S"),
         (uuid.UUID(int=5), "00000000-0000-0000-0000-000000000005"),
+        (re.compile("a.*"), "a.*"),
+        ([re.compile(b"b+")], "[\"b'b+'\"]"),
     ],
     ids=str,
 )

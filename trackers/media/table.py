@@ -78,6 +78,7 @@ class Table(MediaValue):
             raise UsageError(f"log_mode={log_mode!r:.60}: known are {', '.join(LOG_MODES)}")
         self.log_mode = log_mode
         self._kept_rows: int | None = None
+        self._more: dict[str, Any] = {}
         self.columns: list[Any] = names
         self.data: list[list[Any]] = []
         for row in cells:
@@ -185,6 +186,7 @@ class Table(MediaValue):
         meta: dict[str, Any] = {} if self.log_mode == "IMMUTABLE" else {"log_mode": self.log_mode}
         if conversations.are_samples(self.columns):
             meta[conversations.SAMPLES] = True
+        meta |= self._more
         if len(content) <= INLINE_BYTES:
             return [MediaFile(format="json", data=table, meta=meta)]
         return [MediaFile(format="json", file=store.put(content, "json"), meta=meta)]
@@ -206,13 +208,7 @@ class EvalTable(Table):
     ) -> None:  # fmt: skip
         super().__init__(columns, data, rows, dataframe, dtype, optional, allow_mixed_types, log_mode)
         by_role = {"inputs": input_columns, "outputs": output_columns, "scores": score_columns}
-        self._roles = {role: [text(name) for name in names] for role, names in by_role.items() if names}
-
-    def items(self, store: MediaStore) -> list[MediaFile]:
-        items = super().items(store)
-        for item in items:
-            item.meta = {**item.meta, **self._roles}
-        return items
+        self._more = {role: [text(name) for name in names] for role, names in by_role.items() if names}
 
 
 class SampleTable(Table):
@@ -224,12 +220,7 @@ class SampleTable(Table):
 
     def __init__(self, samples: Any) -> None:
         super().__init__(data=samples)
-
-    def items(self, store: MediaStore) -> list[MediaFile]:
-        items = super().items(store)
-        for item in items:
-            item.meta = {**item.meta, conversations.SAMPLES: True}
-        return items
+        self._more = {conversations.SAMPLES: True}
 
 
 class JoinedTable(MediaValue):

@@ -9,6 +9,7 @@ import enum
 import json
 import math
 import os
+import re
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -32,7 +33,7 @@ def converted(value: Any) -> Any:
         if getattr(value, "is_cuda", False) is True and capturing():
             return None
         if math.prod(value.shape) <= MOST_LISTED:
-            listed = value.tolist()
+            listed = _plain(value)
             return _listed(listed) if isinstance(listed, (list, tuple)) else _text(listed)
         from trackers.media.histogram import Histogram
 
@@ -57,6 +58,8 @@ def _text(value: Any) -> str | None:
         return _duration(value)
     if isinstance(value, uuid.UUID):
         return str(value)
+    if isinstance(value, re.Pattern):
+        return str(value.pattern)
     if isinstance(value, enum.Enum):
         return value.value if isinstance(value.value, str) else value.name
     if isinstance(value, os.PathLike):
@@ -77,14 +80,16 @@ def _duration(value: datetime.timedelta) -> str:
     days, hours = divmod(hours, 24)
     parts = ((days, "D"), (hours, "H"), (minutes, "M"), (f"{seconds.total_seconds():.6f}".rstrip("0").rstrip("."), "S"))
     day, *time = (f"{part}{unit}" if part not in (0, "0") else "" for part, unit in parts)
-    clock = "".join(time)
-    return (
-        ("-" if value.days < 0 else "")
-        + "P"
-        + day
-        + (f"T{clock}" if clock or not day else "")
-        + ("" if value else "0S")
-    )
+    clock = f"T{''.join(time)}" if any(time) or not day else ""
+    return f"{'-' if value.days < 0 else ''}P{day}{clock}{'' if value else '0S'}"
+
+
+def _plain(array: Any) -> Any:
+    """An array as lists, but the only value of one as that value."""
+    found = array.tolist()
+    for _ in array.shape if math.prod(array.shape) == 1 else ():
+        (found,) = found
+    return found
 
 
 def _listed(value: Iterable[Any]) -> str:
@@ -100,7 +105,7 @@ def _parts(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         return {name: _parts(part, depth + 1) for name, part in list(value.items())}
     if hasattr(value, "shape"):
-        listed = value.tolist() if hasattr(value, "tolist") and math.prod(value.shape) <= MOST_LISTED else value
+        listed = _plain(value) if hasattr(value, "tolist") and math.prod(value.shape) <= MOST_LISTED else value
         return value if type(listed) is type(value) else _parts(listed, depth + 1)
     if isinstance(value, enum.Enum) and isinstance(value.value, (int, float)):
         return value.value
