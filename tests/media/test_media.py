@@ -521,6 +521,23 @@ def test_table_cells_of_every_kind(store: RunMedia) -> None:
         assert np.load(store.directory / cell["file"]).shape == (2, 3)
 
 
+@pytest.mark.parametrize(
+    ("cells", "kept"),
+    [
+        (["a", math.nan, None], ["a", None, None]),
+        (["NaN", math.nan], ["NaN", None]),
+        ([math.nan, None], ["NaN", None]),
+        (["a", math.nan, 0.5], ["a", "NaN", 0.5]),
+        (["a", math.inf], ["a", "Infinity"]),
+        ([["a", math.nan], math.nan], [["a", "NaN"], "NaN"]),
+    ],
+)
+def test_nan_among_texts_is_a_missing_cell(cells: list[Any], kept: list[Any], store: RunMedia) -> None:
+    """As pandas has it; as the word ``NaN`` it couldn't be told from a text, and W&B showed that."""
+    record = media.record("t", Table(columns=["n", "x"], data=list(enumerate(cells))), 1, 2.0, store)
+    assert record.items[0].data == {"columns": ["n", "x"], "rows": [list(row) for row in enumerate(kept)]}
+
+
 def test_table_that_is_large_lies_in_a_file(store: RunMedia) -> None:
     """A large table's record is short; the file has the same shape as inline data."""
     rows = [[i, math.nan] for i in range(5000)]

@@ -173,7 +173,13 @@ class Table(MediaValue):
         return self._cells(self.data, store)
 
     def _cells(self, data: list[list[Any]], store: MediaStore) -> tuple[list[str], list[list[Any]]]:
-        return [text(name) for name in self.columns], [[cell(value, store) for value in row] for row in data]
+        rows = [[cell(value, store) for value in row] for row in data]
+        for index, column in enumerate(zip(*rows, strict=False)):
+            others = {repr(one) for one in column if not isinstance(one, str)}
+            if "nan" in others and others <= {"nan", "None"} and str in map(type, column):
+                for row in rows:  # pandas has NaN for a text that is missing; by name it would be a text
+                    row[index] = row[index] if isinstance(row[index], str) else None
+        return [text(name) for name in self.columns], rows
 
     def items(self, store: MediaStore) -> list[MediaFile]:
         data = list(self.data)
@@ -308,12 +314,9 @@ def _unboxed(value: Any) -> Any:
     """Python's own values for NumPy's and torch's, scalars and arrays; None for anything else."""
     if comes_from(value, "numpy") and getattr(getattr(value, "dtype", None), "kind", "") in "mM":
         return None  # as text: their items are bare nanoseconds
-    for name in ("tolist", "item"):
-        method = getattr(value, name, None)
-        if callable(method):
-            plain = method()
-            return None if type(plain) is type(value) else plain
-    return None
+    method = getattr(value, "tolist", None) or getattr(value, "item", None)
+    plain = method() if callable(method) else None
+    return None if type(plain) is type(value) else plain
 
 
 def _of_frame(source: Any) -> tuple[list[str], list[Sequence[Any]]] | None:
