@@ -64,6 +64,12 @@ def _to_json_values(value: Any, above: tuple[int, ...]) -> Any:
     return _object(value, above)
 
 
+def known_texts(values: Any) -> Any:
+    """The values, None for NaN among texts alone: pandas has it where one is missing, and its name would be a text."""
+    kinds = {type(one) for one in values if one is not None and not (isinstance(one, float) and math.isnan(one))}
+    return [one if isinstance(one, str) else None for one in values] if kinds == {str} else values
+
+
 def _items(value: Any) -> list[tuple[Any, Any]]:
     """Of OmegaConf's mapping or list, what is missing or can't be resolved as it is written there."""
     is_mapping = isinstance(value, Mapping)

@@ -11,7 +11,7 @@ import msgspec
 
 from trackers.errors import UsageError
 from trackers.formats import conversations
-from trackers.formats.json_values import text
+from trackers.formats.json_values import known_texts, text
 from trackers.media.base import MediaStore, MediaValue, comes_from, made_from
 from trackers.records import MediaFile, escaped, name_floats
 from trackers.support.interruption import pass_on
@@ -168,17 +168,12 @@ class Table(MediaValue):
         """Index and cells of each row."""
         yield from enumerate(self.data)
 
-    def cells(self, store: MediaStore) -> tuple[list[str], list[list[Any]]]:
+    def cells(self, store: MediaStore, data: list[list[Any]] | None = None) -> tuple[list[str], list[list[Any]]]:
         """Columns and rows as JSON holds them, but for NaN and infinities; the content of media goes into the store."""
-        return self._cells(self.data, store)
-
-    def _cells(self, data: list[list[Any]], store: MediaStore) -> tuple[list[str], list[list[Any]]]:
-        rows = [[cell(value, store) for value in row] for row in data]
+        rows = [[cell(value, store) for value in row] for row in (self.data if data is None else data)]
         for index, column in enumerate(zip(*rows, strict=False)):
-            others = {repr(one) for one in column if not isinstance(one, str)}
-            if "nan" in others and others <= {"nan", "None"} and str in map(type, column):
-                for row in rows:  # pandas has NaN for a text that is missing; by name it would be a text
-                    row[index] = row[index] if isinstance(row[index], str) else None
+            for row, value in zip(rows, known_texts(column), strict=True):
+                row[index] = value
         return [text(name) for name in self.columns], rows
 
     def items(self, store: MediaStore) -> list[MediaFile]:
@@ -187,7 +182,7 @@ class Table(MediaValue):
             if self._kept_rows == len(data):
                 return []
             data, self._kept_rows = data[self._kept_rows or 0 :], len(data)
-        table = name_floats(dict(zip(("columns", "rows"), self._cells(data, store), strict=True)))
+        table = name_floats(dict(zip(("columns", "rows"), self.cells(store, data), strict=True)))
         content = msgspec.json.encode(table)
         meta: dict[str, Any] = {} if self.log_mode == "IMMUTABLE" else {"log_mode": self.log_mode}
         if conversations.are_samples(self.columns):

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trackers.formats.json_values import MAX_DEPTH, to_json_values
+from trackers.formats.json_values import MAX_DEPTH, known_texts, to_json_values
 from trackers.records import name_floats
 from trackers.values.coerce import ListText
 from trackers.values.device_copy import capturing
@@ -101,7 +101,7 @@ def _parts(value: Any, depth: int = 0) -> Any:
     if depth > MAX_DEPTH or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, _LISTS):
-        return [_parts(part, depth + 1) for part in value]
+        return known_texts([_parts(part, depth + 1) for part in value])
     if isinstance(value, Mapping):
         return {name: _parts(part, depth + 1) for name, part in list(value.items())}
     if hasattr(value, "shape"):
