@@ -415,7 +415,8 @@ SENTENCES = {
     "Secrets are masked": "test_texts_of_other_libraries_and_messages_have_no_keys "
     "test_secrets_reach_no_file_and_no_terminal test_run_keeps_no_secret_of_any_kind "
     "test_secrets_beside_the_configuration_are_not_recorded test_secrets_in_an_exception_are_not_recorded "
-    "test_command_line_shows_no_secret",
+    "test_command_line_shows_no_secret test_secrets_around_what_is_logged_are_not_recorded",
+    "What is kept as it is": "test_secrets_around_what_is_logged_are_not_recorded",
     "They are recognised by": "test_each_kind_of_secret_is_masked_in_every_text",
     "name: under": "test_text_under_a_secrets_name_is_masked test_key_of_a_secret_hides_every_text_under_it "
     "test_text_under_a_weak_name_is_masked_where_it_looks_like_a_secret",
@@ -423,7 +424,7 @@ SENTENCES = {
     "context, where": "test_secrets_of_the_corpus_are_masked",
     "place: in the rest": "test_what_looks_made_behind_a_secrets_name_is_masked",
     "What refers to a secret": "test_harmless_values_of_the_corpus_are_kept",
-    "So do other numbers": "test_harmless_values_of_the_corpus_are_kept test_tokens_of_a_model_are_no_secrets",
+    "So do other numbers": "test_command_line_shows_no_secret test_harmless_values_of_the_corpus_are_kept test_tokens_of_a_model_are_no_secrets",
     "`make secrets` prints": "test_command_prints_both_figures",
     "A test holds": "test_secrets_of_the_corpus_are_masked test_harmless_values_of_the_corpus_are_kept",
     "No mask recognises": "test_files_of_a_run_are_for_whom_it_is_shared_with",

@@ -120,6 +120,38 @@ def test_secrets_beside_the_configuration_are_not_recorded(tmp_path: Path, monke
     assert "ends well" in stream
 
 
+def test_secrets_around_what_is_logged_are_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys and commands of the configuration, the kind of job, NCCL's variables, the branch, captions, spans' names,
+    descriptions and addresses of artifacts: the run keeps each, without what is secret in it."""
+    monkeypatch.setenv("NCCL_AUTH_TOKEN", "sesame11")
+    monkeypatch.setenv("NCCL_NOTE", "password=sesame22")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/HEAD").write_text(f"ref: refs/heads/fix-{GITHUB}\n")
+    config = {HF: 1, "below": {"of": {GITHUB: "x"}}, "fetch": ["/usr/bin/curl", "-u", "ada:sesame33", "https://host/x"]}
+    run = trackers.init("json", project="p", id="r", inline=True, job_type=f"eval {HF}", config=config)
+    molecule = Path("one.pdb")
+    molecule.write_text("ATOM\n")
+    run.log({"shape": trackers.Molecule(str(molecule), caption=f"drawn with {HF}")})
+    with run.span(f"call with {GITHUB}"):
+        pass
+    made = trackers.Artifact("data", description="password: sesame44")
+    made.add_reference("https://ada:opensaysme@host/x.bin")
+    made.add_reference("https://host/y.bin?versionId=7&sig=sesame55")
+    run.log_artifact(made)
+    content = "npm_" + "e5F6" * 9
+    run.log({f"by/{content}": 1.0, "table": trackers.Table(columns=["answer"], data=[[content]])})
+    run.finish()
+    files = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+    assert not [(path, word) for path, text in files.items() for word in SECRETS if word.encode() in text]
+    stream = (tmp_path / "runs/p/r/streams/rank-0.1.jsonl").read_text()
+    for kept in (f'"by/{content}":1.0', f'"rows":[["{content}"]]', "drawn with ***", "call with ***", "password: ***", "https://ada:***@host/x.bin",
+                 "https://host/y.bin?versionId=7&sig=***", '"NCCL_NOTE":"password=***"'):  # fmt: skip
+        assert kept in stream, kept
+    info = RunDirectory(tmp_path / "runs/p/r").read_info()
+    assert (info.job_type, info.git["branch"]) == ("eval ***", "fix-***")
+    assert info.config["fetch"] == ["/usr/bin/curl", "-u", "ada:***", "https://host/x"]
+
+
 @pytest.mark.slow
 def test_secrets_in_an_exception_are_not_recorded(tmp_path: Path) -> None:
     """The exception that ends training often names an address; its login and known keys are masked in every file."""
@@ -409,6 +441,8 @@ def test_command_line_shows_no_secret() -> None:
     said = ["--api-key", "x", "--lr", "0.1", "--auth-token=y", "password=z", old, f"--wandb={old}", "--token", "--go"]
     hidden = ["--api-key", "***", "--lr", "0.1", "--auth-token=***", "password=***", "***", "--wandb=***"]
     assert mask_argv(said) == [*hidden, "--token", "--go"]
+    hashes = ["--revision", old, f"--git_sha={old}", f"data.commit={old}"]
+    assert mask_argv([*hashes, old, "--wandb", old]) == [*hashes, "***", "--wandb", "***"]
 
 
 def test_source_keeps_everything_but_secrets() -> None:

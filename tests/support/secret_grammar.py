@@ -792,6 +792,26 @@ poll|poll h user "ada" pass "{v}" ssl|p
 told to use|Use {v} as the passphrase when asked.|h
 comment behind|default = "{v}" # db admin password|h
 long string of lua|local {n} = [[{v}]]|pm
+output of terraform|output "{n}" {{\n  value     = "{v}"\n  sensitive = true\n}}|m
+parameter of a deployment|{{"parameterName": "{c}", "parameterValue": "{v}"}}|h
+escaped quotes of json|{{\u0022{n}\u0022:\u0022{v}\u0022}}|h
+quotes of an address|%7B%22{n}%22%3A%22{v}%22%7D|h
+certificate of curl|curl -E cert.pem:{v} https://h|p
+task of windows|schtasks /create /tn x /ru ada /rp {v}|p
+remote desktop|xfreerdp /u:ada /p:{v} /v:h|p
+remote desktop, short|rdesktop -u ada -p {v} h|p
+keychain|security add-generic-password -a ada -s x -w {v}|p
+export of oracle|impdp ada/{v}@db directory=x|h
+tool of oracle|rman target sys/{v}@db|h
+mysqli|$conn = new mysqli("h", "ada", "{v}", "x");|pm
+token as github's user|[url "https://{v}:x-oauth-basic@github.com/"]|h
+key of oci|key_content={v}|m
+login of yolo|yolo hub login {v}|h
+quoted option behind another|Connect-AzAccount -ServicePrincipal -Password "{v}"|p
+variable of powershell|Set-Item -Path Env:{N} -Value "{v}"|pm
+value below an opened mapping|{{"{n}":\n  "{v}"}}|pm
+words of a command|CompletedProcess(args=['curl', '-u', 'ada:{v}'], returncode=22)|h
+user of mysql in sql|create user ada identified by {v}|h
 """
 
 

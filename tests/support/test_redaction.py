@@ -641,6 +641,17 @@ def test_secret_of_a_rare_shape_is_masked(shape: str, secret: str) -> None:
         "community 12 of 40",
         'default = "a1b2c3d4e5" # of the run',
         "Use layer_norm2 as the token mixer.",
+        "Each run is identified by its name, a user is identified by tag.",
+        "You are not authenticated. Set HF_TOKEN to authenticate.",
+        "  --password PASSWORD, -p PASSWORD",
+        "| token | probability |\n|---|---|\n| the | 0.31 |",
+        '{"token": "\u0120the", "logprob": -0.31, "bytes": [32, 116]}',
+        'token: "\u2581world" prob 0.21',
+        "jwt_alg: HS256",
+        "? password of the user\n",
+        'output "loss" {\n  value = "Winter.orbit7340"\n}',
+        "xfreerdp /port:3389 /v:h",
+        "rman target /@db",
     ],
 )
 def test_what_only_looks_like_a_rare_shape_is_kept(text: str) -> None:

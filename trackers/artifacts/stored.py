@@ -21,7 +21,7 @@ from trackers.records import ArtifactFile, check_depth
 from trackers.support import confined
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.progress import counted
-from trackers.support.redaction import mask
+from trackers.support.redaction import mask, mask_source
 from trackers.support.terminal import one_line
 from trackers.values import artifact_media
 from trackers.values.artifact import Artifact, Referable
@@ -433,7 +433,8 @@ def describe(version: Version, description: str | None, metadata: Mapping[str, A
     try:
         check_depth(known)
         change = changes.Change(
-            "described", version.name, version.number, time.time(), description=description, metadata=known
+            "described", version.name, version.number, time.time(),
+            description=description and mask_source(description), metadata=known,
         )
         changes.check(change)
     except (TypeError, ValueError, RecursionError) as error:

@@ -20,6 +20,7 @@ from trackers.records import Media, MediaFile
 from trackers.support import confined
 from trackers.support.backlog import Backlog, Content
 from trackers.support.interruption import pass_on, suppress
+from trackers.support.redaction import mask_text
 
 
 class MediaValue:
@@ -68,6 +69,8 @@ def record(
             f"media logged under one name must have one type, not {' and '.join(types) or 'an empty list'}"
         )
     items = [item for value in values for item in value.items(store)]
+    for item in items:
+        item.caption = mask_text(item.caption) if isinstance(item.caption, str) else item.caption
     listed = len(items) == 1 and not isinstance(value, MediaValue)
     return Media(step=step, time=time, name=name, type=types[0], items=items, listed=listed)
 

@@ -86,7 +86,7 @@ def _head(where: Path, shared: Path) -> dict[str, Any]:
         reference = head.removeprefix("ref: ")
         if not (reference.startswith("refs/") and confined.is_inside(reference)):
             raise ValueError(f"no reference: {reference!r:.80}")
-        found["branch"] = reference.removeprefix("refs/heads/")
+        found["branch"] = mask_text(reference.removeprefix("refs/heads/"))
         commit = _reference(shared, reference)
     else:
         commit = head

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trackers.support import secret_patterns
-from trackers.support.secret_commands import in_commands
+from trackers.support.secret_commands import in_commands, in_words
 from trackers.support.secret_contexts import (
     BESIDE,
     COMMANDS,
@@ -88,6 +88,7 @@ _URL_TOKEN = re.compile(r"""(https?://)(?!git@)([^/\s:@"'<>?#]{4,1000})@""")
 _VARIABLE = re.compile(r"-{0,2}[\w.\-/]{1,200}")
 _OPTION_NAME = re.compile(r"-{1,2}[\w.\-]{1,200}")
 _HEX40 = re.compile(r"[0-9a-f]{40}")
+_OF_HASHES = re.compile(r"(?i)(?:sha|rev|commit|hash|digest|git|ref|version|checksum|etag)[^=]*$")
 
 
 def _replace(decides: Callable[[re.Match[str]], bool], match: re.Match[str]) -> str:
@@ -314,12 +315,8 @@ class LineMask:
     def lines(self, texts: Sequence[str]) -> list[str]:
         """Lines that follow each other, masked; quicker than one by one."""
         whole = "\n".join(texts)
-        if (
-            texts
-            and not (self._lines_of_key or self._perhaps_of_key)
-            and "-----BEGIN" not in whole
-            and "PuTTY" not in whole
-        ):
+        of_key = self._lines_of_key or self._perhaps_of_key or "-----BEGIN" in whole or "PuTTY" in whole
+        if texts and not of_key:
             masked, table = self._after(self._named, whole)
             lines = masked.split("\n")
             if len(lines) == len(texts):
@@ -371,6 +368,8 @@ def _without_pem(text: str) -> str:
 
 
 def _hide_url_password(match: re.Match[str]) -> str:
+    if match[2] == "x-oauth-basic":  # GitHub's: the token is the user
+        return f"//{MASK}:{match[2]}@"
     return match[0] if refers(match[2]) or is_mark(match[2]) else f"{match[1]}:{MASK}@"
 
 
@@ -399,7 +398,10 @@ def mask(value: Any, key: str = "", inside: bool = False) -> Any:
     """
     if isinstance(value, dict):
         inside = inside or is_of_secrets(key)
-        masked = {name: mask(item, str(name), inside) for name, item in value.items()}
+        masked = {
+            mask_text(name) if type(name) is str else name: mask(item, str(name), inside)
+            for name, item in value.items()
+        }
         named = next((value[name] for name in _NAMED_AS if isinstance(value.get(name), str)), "")
         if named and meaning(named):
             masked |= {name: mask(value[name], named) for name in _VALUED_AS if name in value}
@@ -407,7 +409,7 @@ def mask(value: Any, key: str = "", inside: bool = False) -> Any:
     if isinstance(value, (list, tuple)):
         if any(isinstance(item, str) and item.startswith("--") for item in value):
             return _mask_options([mask(item, key, inside) for item in value])
-        return [mask(item, key, inside) for item in value]
+        return in_words([mask(item, key, inside) for item in value])
     if isinstance(value, str):
         return _mask_value(value, key, inside)
     if type(value) is int and abs(value) > 999 and meaning(key) is Secrecy.PASSWORD:
@@ -423,7 +425,8 @@ def _mask_value(value: str, key: str, inside: bool) -> str:
 
 def mask_argv(argv: Sequence[str]) -> list[str]:
     """A command line with secrets masked: ``--api-key X``, ``--api-key=X``, ``TOKEN=X``, and known forms."""
-    return [_mask_word(word) for word in _mask_options(argv)]
+    words = _mask_options(argv)
+    return [_mask_word(word, before) for before, word in zip(["", *words], words, strict=False)]
 
 
 def _mask_options(words: Sequence[Any]) -> list[Any]:
@@ -437,11 +440,12 @@ def _mask_options(words: Sequence[Any]) -> list[Any]:
     return masked
 
 
-def _mask_word(word: str) -> str:
+def _mask_word(word: str, before: str) -> str:
     name, equals, value = word.partition("=")
     if equals and value and _VARIABLE.fullmatch(name) and is_secret(name.lstrip("-"), value):
         return f"{name}={MASK}"
-    if _HEX40.fullmatch(value or word):  # the older form of a W&B key
+    of_hash = _OF_HASHES.search(name if equals else before)
+    if _HEX40.fullmatch(value or word) and not of_hash:  # the older form of a W&B key
         return f"{name}={MASK}" if equals else MASK
     return mask_source(word)
 

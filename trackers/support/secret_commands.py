@@ -5,22 +5,25 @@ A table says of each program where its secrets stand; a line's words are taken a
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trackers.support.secret_shapes import is_shaped
 from trackers.support.secret_values import MASK, is_mark, is_none, is_template, refers
 
 _TABLE = """
+curl: -E: --cert:
 curl wget http https ftp lftp: -u: --user: -a: --auth: -U: --proxy-user: -b= --cookie=
 lftp: -u, --user,
 smbclient rpcclient smbget winexe: -U% --user%
 mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump mycli 7z 7za rar unrar: -p+ -hp+
 sshpass mongo mongosh mongodump mongorestore mongoimport mongoexport: -p+ -p
 docker/login podman/login nerdctl/login buildah/login helm/login oras/login crane/login az/login oc/login: -p+ -p
-psexec useradd usermod twine rancher/login flit/publish: -p
+psexec rdesktop useradd usermod twine rancher/login flit/publish cqlsh cypher-shell rabbitmqadmin: -p
 plink pscp psftp putty: -pw
 zip unzip sqlcmd bcp isql ipmitool mosquitto_pub mosquitto_sub: -P -P+
 redis-cli: -a auth/1 AUTH/1
@@ -29,18 +32,17 @@ snmpwalk snmpget snmpset snmpbulkwalk snmptrap: -A -X
 openssl: -k -K -passin: -passout: -pass:
 ssh-keygen: -N -P
 x11vnc: -passwd
-wandb/login swanlab/login comet/login clearml/login neptune/login: 1? -k --key --api-key
+wandb/login yolo/login hub/login ultralytics/hub/login swanlab/login comet/login clearml/login neptune/login: 1? -k --key --api-key
 vault/login cargo/login vault/operator/unseal ngrok/authtoken ngrok/config/add-authtoken: 1?
 kaggle/config/set: -v
 rclone/obscure bw/unlock neo4j-admin/dbms/set-initial-password neo4j-admin/set-initial-password: 1
 composer/config: http-basic/2
-cqlsh cypher-shell rabbitmqadmin: -p
 etcdctl: --user:
 mkpasswd: sha/1 md5/1
 pdftotext pdftoppm pdftocairo pdfimages pdfinfo: -upw -opw
-signtool: /p
-bw/login radtest: 2
-wpa_passphrase net/user rabbitmqctl/add_user rabbitmqctl/change_password: 2
+signtool schtasks xfreerdp wfreerdp: /p /rp /p:+
+security/add-generic-password security/add-internet-password: -w
+bw/login radtest wpa_passphrase net/user rabbitmqctl/add_user rabbitmqctl/change_password: 2
 mc/alias/set mc/config/host/add: 4
 poetry/config: http-basic/2 pypi-token/1
 net/use: 3
@@ -119,6 +121,16 @@ def in_commands(line: str) -> str:
             parts += [line[position:begin], MASK]
             position = begin + len(text)
     return "".join([*parts, line[position:]])
+
+
+def in_words(words: list[Any]) -> list[Any]:
+    """A list with its secrets masked, if it is a command's words."""
+    if not words or not all(isinstance(word, str) for word in words) or words[0].rpartition("/")[2] not in _PROGRAMS:
+        return words
+    masked = in_commands(str([word.replace("\n", " ") for word in words]))
+    with contextlib.suppress(ValueError, SyntaxError):
+        return [mine if MASK in mine else word for word, mine in zip(words, ast.literal_eval(masked), strict=True)]
+    return words
 
 
 def _words(line: str, begin: int, until: int) -> Iterator[_Word]:

@@ -218,13 +218,8 @@ def _of_next_line(match: re.Match[str]) -> bool:
 
 def _of_block(match: re.Match[str]) -> bool:
     name, value = match["name"], match["value"]
-    if (
-        value[-1] == ":"
-        or is_code(value)
-        or (match["sign"] != ":" and (_is_variable(value) or is_attribute(name, value)))
-    ):
-        return False
-    return _by_name(match)
+    code = match["sign"] != ":" and (_is_variable(value) or is_attribute(name, value))
+    return value[-1] != ":" and not code and not is_code(value) and _by_name(match)
 
 
 def _of_shell(match: re.Match[str]) -> bool:
@@ -233,12 +228,9 @@ def _of_shell(match: re.Match[str]) -> bool:
     before, after = text[: match.start()].rstrip(" ")[-1:], text[match.end() : match.end() + 1]
     if after in ("(", "[", "{") or (after in ("'", '"', "`") and len(value) < 3):  # a call, an f-string
         return False
-    if (
-        value.startswith(("=", "~="))
-        or is_template(value)
-        or not is_secret(name, value.rstrip(":"))
-        or _is_number(name, value)
-    ):
+    if value.startswith(("=", "~=")) or is_template(value) or _is_number(name, value):
+        return False
+    if not is_secret(name, value.rstrip(":")):
         return False
     indented = not before and after in (",", ")") and text[: match.start()][-1:] == " "
     tight = text[: match.start()][-1:] == "," and "(" not in text  # of a list of options: username=ada,password=…
@@ -297,11 +289,8 @@ def _of_option(match: re.Match[str]) -> bool:
     name, value = match["name"], match["value"]
     if match["quote"] or not is_secret(name, value):
         return is_secret(name, value)
-    if (
-        value in _PLACEHOLDERS
-        or value.lower() in _SENTENCE
-        or value.replace("_", "-").lower() == name.replace("_", "-").lower()
-    ):  # of help
+    named = value.rstrip(",").replace("_", "-").lower() == name.replace("_", "-").lower()
+    if named or value in _PLACEHOLDERS or value.lower() in _SENTENCE:  # of help
         return False
     word = value.isalpha() and value.islower() and len(value) < 12 and meaning(name) is not Secrecy.PASSWORD
     if word and _WORD_AFTER.match(match.string, match.end()):
@@ -505,7 +494,8 @@ def _of_words(match: re.Match[str]) -> bool:
 
 def _of_cell(match: re.Match[str]) -> bool:
     name, value = match["name"].strip(), match["value"].strip()
-    return value[0] != "(" and STATUS.isdisjoint(value.lower().split()) and is_secret(name, value)
+    told = OF_TOKENS.fullmatch(name.lower()) and value.isalpha()  # | token | probability |
+    return not told and value[0] != "(" and STATUS.isdisjoint(value.lower().split()) and is_secret(name, value)
 
 
 def _of_query(match: re.Match[str]) -> bool:
@@ -584,11 +574,6 @@ def _is_loose(between: str) -> bool:
     return between in ("", ",") or between.isalpha()
 
 
-def _of_default(match: re.Match[str]) -> bool:
-    """${NAME:-value}, and what other languages write so."""
-    return _by_name(match)
-
-
 def _of_other(match: re.Match[str]) -> bool:
     """The value of an option beside that which has the name."""
     return meaning(match["name"]) >= Secrecy.SECRET and _by_name(match)
@@ -620,11 +605,8 @@ def _of_comment(match: re.Match[str]) -> bool:
 
 def _of_login(match: re.Match[str]) -> bool:
     value = match["value"]
-    return (
-        _always(match)
-        and not refers(value)
-        and (is_shaped(value) or (value.isdigit() and len(value) > 5) or _is_last(match))
-    )
+    given = is_shaped(value) or (value.isdigit() and len(value) > 5) or _is_last(match)
+    return _always(match) and not refers(value) and given
 
 
 def _is_last(match: re.Match[str]) -> bool:
@@ -692,7 +674,7 @@ _FRAGMENTS = {
     "END": r"[ \t]{0,80}\\?\r?$",
     "BAR": "[|\u2502\u2503]",
     "CELL": "[^|\u2502\u2503\\n`]",
-    "NAMED": r"""(?:[nN]ame|[kK]ey|[pP]arameterKey|[vV]ariable|[fF]ield)["']?\s{0,4}[:=]\s{0,4}["']?""",
+    "NAMED": r"""(?:[nN]ame|[kK]ey|[pP]arameter(?:Key|Name)|[vV]ariable|[fF]ield)["']?\s{0,4}[:=]\s{0,4}["']?""",
     "VALUED": r"""["']?(?:(?:[a-z]{1,12}V|[vV]|[pP]arameterV)al(?:ue)?|content)["']?\s{0,4}[:=][ \t]{0,4}""",
     "SAID": _SAID,
 }
@@ -720,9 +702,7 @@ CONTEXTS = Contexts(
         r"""(?P<value>\s{0,8}["'][^\n\[\](){}]{1,4000}["'],?\s{0,8})[\])]""",
     ), _of_list),
     # names = {"prod": "value"}
-    Context(("{",), _in(
-        r"""(?<![\w.])~NAME~["']?\s{0,8}[=:]\s{0,8}\{(?P<value>[^\n{}]{1,4000})\}""",
-    ), _of_mapping),
+    Context(("{",), _in(r"""(?<![\w.])~NAME~["']?\s{0,8}[=:]\s{0,8}\{(?P<value>[^\n{}]{1,4000})\}"""), _of_mapping),
     # ;Password=value;
     Context((";",), _in(r"""(?<=;)[ ]?~NAME~[ ]?=(?P<value>[^\s"';<>()]{1,400})(?=[;"'])"""), _of_connection),
     Context((",",), _in(
@@ -739,9 +719,7 @@ CONTEXTS = Contexts(
         r"(?<![\w.])~NAME~\s?[:=][^\n]{0,200}?(?:\bor|\|\||\?\?|\belse)\s?~QUOTED~",
     ), _by_name),
     # environ.get("name") or "value"
-    Context((" or ", "||", "??"), _in(
-        r"""["']~NAME~["']\s?[\])]{1,2}\s?(?:\bor|\|\||\?\?)\s?~QUOTED~""",
-    ), _by_name),
+    Context((" or ", "||", "??"), _in(r"""["']~NAME~["']\s?[\])]{1,2}\s?(?:\bor|\|\||\?\?)\s?~QUOTED~"""), _by_name),
     # invalid name 'value'
     Context((" '", ' "'), _in(r"""(?<![\w.\-"'`])~NAME~[ ]~QUOTED~"""), _of_quoted),
     # <name>value</name>, <string name="name">value</string>
@@ -767,8 +745,7 @@ CONTEXTS = Contexts(
         r"~BEGIN~(?:(?:-|\*|#{1,3}|//|;|:|@)[ ]?){0,2}(?:export[ ]|set[ ]|ENV[ ]|ARG[ ]|env[ ]|Environment=)?",
         r"""(?P<quote>["']?)~NAME~["']?""",
         r"(?P<separator>[ \t]{0,8}(?:[:?+\\]?=>?|:|->)(?:[ \t]{1,40}|(?<==)|(?<=:)(?![:/])))",
-        r"(?:!!\w{1,20}[ ]|&\w{1,20}[ ])?",
-        r"""(?P<value>[^\s"'`][^\n]{0,4000}?)(?:[ \t]{1,80}#[^\n]{0,400})?~END~""",
+        r"""(?:!!\w{1,20}[ ]|&\w{1,20}[ ])?(?P<value>[^\s"'`][^\n]{0,4000}?)(?:[ \t]{1,80}#[^\n]{0,400})?~END~""",
     ), _of_line),
     # NAME=value; without spaces, as in a shell or a connection string.
     Context(("=",), _in(
@@ -806,19 +783,18 @@ CONTEXTS = Contexts(
     # --name value
     Context(("-",), _in(
         r"(?<![\w\-})`])-{1,2}~NAME~[ \t]{1,8}",
-        r"""(?P<quote>["']?)(?P<value>(?<=["'])[^\n"']{1,4000}|(?!--)[^\s"'][^\s"'\])]{0,4000})(?P=quote)""",
+        r"""(?P<quote>["']?)(?P<value>(?<=["'])[^\n"']{1,4000}|(?!--|-[A-Za-z]{2,20}[ ])[^\s"'][^\s"'\])]{0,4000})(?P=quote)""",
     ), _of_option),
     Context(("/",), _in(r"""(?<![^\s])/~NAME~:(?P<value>[^\s"']{1,400})"""), _by_name),
     # ${NAME:-value}, ${oc.env:NAME,value}
     Context(("${",), _in(
         r"""\$\{(?:[\w.]{1,20}:)?~NAME~(?::?[\-=+]|,|:(?!\?))["']?(?P<value>[^\s{}"'$][^\n{}"']{0,400})["']?\}""",
-    ), _of_default),
+    ), _by_name),
     # name: ${ANY:value}
     Context(("${",), _in(
         r"""(?<![\w.])~NAME~["']?[ \t]{0,8}[:=][ \t]{0,8}["']?\$\{(?:[\w.]{0,20}(?i:env|sys):)?[A-Za-z_][\w.]{0,80}""",
-        r"""(?::?[\-=+]|,|:(?!\?))["']?""",
-        r"""(?P<value>[^\s{}"'$][^\n{}"']{0,400})["']?\}""",
-    ), _of_default),
+        r"""(?::?[\-=+]|,|:(?!\?))["']?(?P<value>[^\s{}"'$][^\n{}"']{0,400})["']?\}""",
+    ), _by_name),
     # --name TEXT  [default: value]
     Context(("default: ", "default="), _in(
         r"""(?<![\w\-])--~NAME~[ \t,=][^\n]{0,200}?[\[(](?:[^\n\[\]()]{0,80}[;,][ ])?default[:=][ ]?["']?""",
@@ -836,8 +812,7 @@ CONTEXTS = Contexts(
     Context(("login", "cred", "account", "pw", "pass", "stats auth"), _in(
         r"(?:\b(?:login|credentials?|creds|account|stats[ ]auth)(?:[ ](?:is|are)|[ ]?[:=]|(?<=auth))[ ]{1,3}",
         r"|\b(?:id|user(?:name)?|login)[ ]?[/(][ ]?(?:pw|pwd|pass(?:word)?)\)?(?:[ ](?:is|are)|[ ]?[:=(])?[ ]{0,3})",
-        r"[\w.\-@]{1,60}(?:[ ]?/[ ]?|[:(,])",
-        r"""(?P<value>[^\s"'`<>()\[\]{},/]{6,200})(?=[\s"'`.,)]|$)""",
+        r"""[\w.\-@]{1,60}(?:[ ]?/[ ]?|[:(,])(?P<value>[^\s"'`<>()\[\]{},/]{6,200})(?=[\s"'`.,)]|$)""",
         flags=re.IGNORECASE,
     ), _of_login),
     # Your API key: value. The password is "value".
@@ -846,8 +821,7 @@ CONTEXTS = Contexts(
         r"(?P<whose>[ ](?:for|of)[ ][^\n:=]{1,60}?(?=[ ]{0,3}[:=]|[ ]is[ ]|[ ]\S{12}))?",
         r"(?:[ ](?:provided|given|used|received|found|created)(?=:))?",
         r"(?P<verb>[ ]{0,3}[:=]|[ ](?:is|was|to|ist|lautet|es|est|\u00e8|\u00e9)",
-        r"(?:[ ]now|[ ](?:re)?set[ ]to|[ ]changed[ ]to)?[ ]?:?|[ ](?:[-=]?>|\u2192|-)|)",
-        r"\*{0,2}[ \t]{1,8}\*{0,2}",
+        r"(?:[ ]now|[ ](?:re)?set[ ]to|[ ]changed[ ]to)?[ ]?:?|[ ](?:[-=]?>|\u2192|-)|)\*{0,2}[ \t]{1,8}\*{0,2}",
         r"""(?P<quote>[`"']?)(?P<value>(?<=[`"'])[^\n"'`]{1,400}|[^\s"'`<]{3,400})(?P=quote)""",
         flags=re.IGNORECASE,
     ), _of_sentence),
@@ -901,9 +875,9 @@ CONTEXTS = Contexts(
         r"(?:::add-mask::|issecret=true[^\]\n]{0,80}\])(?P<value>\S{1,4000})",
     ), _always),
     Context(("ftp(", "ftp_tls(", "fernet(",
-             "hmac.new(", "session(", "getconnection(", "directoryentry(", "client(", "connect("), _in(
+             "hmac.new(", "session(", "getconnection(", "directoryentry(", "client(", "connect(", "mysqli("), _in(
         r"""(?:\b(?:Fernet|hmac\.new)\([ \t]{0,8}b?|(?:getConnection|DirectoryEntry)\((?:[^,()\n]{1,200},\s{0,4}){2}""",
-        r"""|\b(?:FTP(?:_TLS)?|(?:pymysql|MySQLdb|DBI)(?:\.|->)connect)\((?:["'][^"'\n]{1,200}["'],\s?){2}"""
+        r"""|\b(?:FTP(?:_TLS)?|(?:pymysql|MySQLdb|DBI)(?:\.|->)connect|(?<=new )mysqli)\((?:["'][^"'\n]{1,200}["'],\s?){2}"""
         r"""|\.connect\(["'][^"'\n]{1,200}["'],\s?\d{1,5},\s?["'][^"'\n]{1,100}["'],\s?""",
         r"""|\bClient\(["']AC\w{0,32}["'],[ ]?""",
         r"""|\b(?:boto3|aioboto3|session)\.Session\([ ]?["'][^"'\n]{1,40}["'],[ ]?)~QUOTED~""",
@@ -917,25 +891,25 @@ CONTEXTS = Contexts(
     Context(("password",), _in(
         r"\b(?:login|account|user)[ \t]+(?!and[ ]|or[ ])\S{1,200}[ \t]+password[ \t]+(?P<value>[^\s$]\S{0,400})",
     ), _always),
-    Context(("password",), _in(
-        r"~BEGIN~(?P<name>password)[ \t]{1,8}(?P<value>[^\s=:,;]{3,400})~END~",
-    ), _of_cell),
+    Context(("password",), _in(r"~BEGIN~(?P<name>password)[ \t]{1,8}(?P<value>[^\s=:,;]{3,400})~END~"), _of_cell),
     # Of SQL, PowerShell and HTML.
     Context(("password('", 'password("'), _in(r"""\bPASSWORD\([ ]?~QUOTED~[ ]?\)"""), _always),
     Context(("identified", "password '", "secret '", "securestring"), _in(
         r"\b(?:identified\s(?:with\s['\w]{1,40}\s)?(?:by|as)|password|secret",
-        r"|ConvertTo-SecureString(?:[ ]-\w{1,20}){0,3})[ ]",
-        r"""(?P<quote>\\?['"])(?P<value>[^'"\n]{1,400}?)(?P=quote)""",
+        r"""|ConvertTo-SecureString(?:[ ]-\w{1,20}){0,3})[ ](?P<quote>\\?['"])(?P<value>[^'"\n]{1,400}?)(?P=quote)""",
         flags=re.IGNORECASE,
     ), _always),
     Context(("securestring",), _in(
         r"(?i:ConvertTo-SecureString)(?:[ ]-\w{1,20}){0,3}[ ](?P<value>[^\s'\"$(\-][^\s'\"]{3,200})",
     ), _always),
-    Context(("identified",), _in(r"(?i:\bidentified\sby\s)(?P<value>[^\s'\";<]{1,400})"), _always),
+    Context(("identified",), _in(
+        r"(?:\bIDENTIFIED\sBY|(?i:\b(?:user|role|to)\s(?!(?:is|are|was|be)\s)\S{1,80}\sidentified\sby))\s",
+        r"(?P<value>[^\s'\";<]{1,400})",
+    ), _always),
     Context(("password",), _in(r"""\btype=["']password["'][^<>\n]{0,200}?\bvalue=~QUOTED~"""), _always),
     # Commands that secret_commands doesn't know: what holds the secret has a form of its own.
-    Context(("sqlplus", "oracle"), _in(
-        r"""(?:\bsqlplus\b[^\n]{0,80}?[ ]|jdbc:oracle:\w{1,10}:|[oO]racle(?:db)?\.connect\(["'])"""
+    Context(("sqlplus", "oracle", "impdp", "expdp", "rman ", "sqlldr"), _in(
+        r"""(?:\b(?:sqlplus|impdp|expdp|rman|sqlldr)\b[^\n]{0,80}?[ ]|jdbc:oracle:\w{1,10}:|[oO]racle(?:db)?\.connect\(["'])"""
         r"""[\w.\-]{1,80}/(?P<value>[^\s@"'/]{1,200})@""",
     ), _always),
     Context(("htpasswd",), _in(
@@ -977,20 +951,19 @@ BESIDE = Contexts(
     ), _by_name),
     # --name name --value value
     Context((" -",), _in(
-        r"""~BARE~["']?[ ][^\n]{0,120}?-{1,2}(?:(?:secret|string)-?(?:value|string)|secret|value|val|body|data|b|v)""",
+        r"""~BARE~["']?[ ][^\n]{0,120}?-{1,2}(?:(?:secret|string)-?(?:value|string)|secret|[vV]alue|val|body|data|b|v)""",
         r"""[ =](?P<quote>["']?)(?P<value>(?<=["'])[^\n"']{1,4000}|[^\s"'\-][^\s"']{2,4000})(?P=quote)""",
     ), _of_other),
     Context(("",), _in(
-        r"""~BARE~(?:[ ]DEFAULT(?==))?\\{0,7}(?:["'`\])*}>]|&quot;){0,4}(?:\[\d{0,6}\])?""",
+        r"""~BARE~(?:[ ]DEFAULT(?==))?\\{0,7}(?:["'`\])*}>]|&quot;|\\?u0022|%22){0,4}(?:\[\d{0,6}\])?""",
         r"""(?:[ ]?\([^()\n]{1,40}\)(?=[ ]?[:=])|[ ]?\{[^{}\n]{0,40}\}(?=[ ]?=)""",
-        r"""|[ ](?:for|of)[ ][^\n:="'`]{1,40}(?=:))?""",
-        r"(?P<words>(?:[ ][a-z]{2,12}){1,3}(?=[ ]?:[ ]))?",
+        r"""|[ ](?:for|of)[ ][^\n:="'`]{1,40}(?=:))?(?P<words>(?:[ ][a-z]{2,12}){1,3}(?=[ ]?:[ ]))?""",
         r"(?P<between>[ \t]{0,8}[:=?|~<>!+\-]{0,2}[:=>\uff1a\u2192\u00bb][ \t]{0,8}|%3[aAdD]",
         r"|[ \t]{1,8}(?:is|was|as|ist|es|est|\u00e8|\u00e9)[ ]|[ \t]{1,8}|[ \t]{0,8},[ \t]{0,8}|(?=\())",
         r"""(?P<call>(?:&?(?:new[ ])?[A-Za-z_][\w.:]{0,60}!?)?\([ \t]{0,8})?""",
-        r"""(?P<quote>[a-zA-Z@]{0,2}\\{0,7}(?:"{3}|'{3}|`{1,3}|"(?!")|'(?!')|\*{1,2}(?!\*)["'`]?)|&quot;|)""",
-        r"""(?P<value>(?<=["'`;])[^\n"'`]{3,4000}?(?=\\{0,7}["'`]|&quot;)|(?<=\*)[^\n*]{3,400}(?=\*)|[^\s"'`<>,;&|(){}\[\]\\=:]""",
-        r"""[^\s"'`<>,;&|(){}\[\]\\]{2,4000})""",
+        r"""(?P<quote>[a-zA-Z@]{0,2}\\{0,7}(?:"{3}|'{3}|`{1,3}|"(?!")|'(?!')|\*{1,2}(?!\*)["'`]?)|&quot;|\\u0022|%22|)""",
+        r"""(?P<value>(?<=["'`;2])[^\n"'`]{3,4000}?(?=\\{0,7}["'`]|&quot;|\\u0022|%22)|(?<=\*)[^\n*]{3,400}(?=\*)""",
+        r"""|[^\s"'`<>,;&|(){}\[\]\\=:][^\s"'`<>,;&|(){}\[\]\\]{2,4000})""",
     ), _of_beside),
 )  # fmt: skip
 """What begins with a name, and has a value behind it, whatever stands between them."""
@@ -1028,9 +1001,9 @@ SPANNING = Contexts(
         r"""^[ \t]{0,80}\*[ ]-[ ]{1,8}[`"']{0,2}(?P<name>[^\W\d][\w .\-/]{0,60}?)[`"']{0,2}[ \t]{0,8}\r?\n""",
         r"""[ \t]{1,80}-[ ]{1,8}(?P<quote>[`"']{0,2})(?P<value>[^\s"'`][^\n"'`]{2,4000}?)(?P=quote)[ \t]{0,8}\r?$""",
     ), _of_cell),
-    # variable "name" { default = "value" }
-    Context(("variable",), _in(
-        r"""\bvariable\s{1,8}["']~NAME~["']\s{0,8}\{[^{}]{0,400}?\bdefault\s{0,8}=\s{0,8}~QUOTED~""",
+    # variable "name" { default = "value" }, output "name" { value = "value" }
+    Context(("variable", "output"), _in(
+        r"""\b(?:variable|output)\s{1,8}["']~NAME~["']\s{0,8}\{[^{}]{0,400}?\b(?:default|value)\s{0,8}=\s{0,8}~QUOTED~""",
     ), _by_name),
     # name:, and value: below
     Context(("val", "default"), _in(
@@ -1040,9 +1013,9 @@ SPANNING = Contexts(
     ), _by_name),
     # name: or name =, and the value below
     Context((":", "="), _in(
-        r"""^(?P<indent>[+\- ]?[ \t]{0,80})(?:-[ ])?["']?~NAME~["']?[ \t]{0,8}(?P<sign>:|=[ \t]{0,8}\\?)""",
+        r"""^(?P<indent>[+\- ]?[ \t]{0,80})(?:-[ ]|\{)?["']?~NAME~["']?[ \t]{0,8}(?P<sign>:|=[ \t]{0,8}\\?)""",
         r"""[ \t]{0,8}\r?\n(?P=indent)[ \t]{1,80}["']?""",
-        r"""(?P<value>[^\s"'\-{\[][^\s"']{2,4000})["']?,?[ \t]{0,8}$""",
+        r"""(?P<value>[^\s"'\-{\[][^\s"']{2,4000})["']?[},]{0,3}[ \t]{0,8}$""",
     ), _of_block),
     # name, and below what is said of its value by pydantic
     Context(("input_value=",), _in(
@@ -1067,12 +1040,11 @@ QUERY = Contexts(Context(("=",), _in(
 """That of addresses."""
 
 COMMANDS = (
-    "ftp(", "ftp_tls(",
-    "login", "echo ", "printf ", "identified", "securestring", "pass:", "sqlplus", "oracle", ".init(", ".experiment(",
-    ".api(", "fernet(", "hmac.new(", "session(", "<<<", ":543", ":6432:", "getconnection(", "directoryentry(",
-    "client(", "connect(", "wifi:", "setuser", "snmp-server", "rocommunity", "rwcommunity", "{plain", "{clear",
-    "crypt}", "{sha", "{ssha", "md5}", ":587", ":465", "htpasswd", "::add-mask::", "issecret=true", "/t/",
-    "mot de passe", *PROGRAMS,
+    "ftp(", "ftp_tls(", "login", "echo ", "printf ", "identified", "securestring", "pass:", "sqlplus", "oracle",
+    "impdp ", "expdp ", "rman ", "sqlldr", ".init(", ".experiment(", ".api(", "fernet(", "hmac.new(", "session(", "<<<",
+    ":543", ":6432:", "getconnection(", "directoryentry(", "client(", "connect(", "mysqli(", "wifi:", "setuser",
+    "snmp-server", "rocommunity", "rwcommunity", "{plain", "{clear", "crypt}", "{sha", "{ssha", "md5}", ":587", ":465",
+    "htpasswd", "::add-mask::", "issecret=true", "/t/", "mot de passe", *PROGRAMS,
 )  # fmt: skip
 """What tells of a secret without a name, in small letters."""
 
@@ -1083,7 +1055,7 @@ _NAME_OF_NEXT = re.compile(
     r"""|(?P<text>[A-Za-z_][\w.\-]{0,80})[ ]?[=:][ ]?(?:"{3}|'{3})"""
     r"""|^[ \t]{0,80}\*[ ]-[ ](?P<item>[A-Za-z][\w .\-]{0,60}?)[`"']{0,2}"""
     r"""|^[ \t]{0,8}(?P<alone>[A-Za-z_][\w.]{0,80})"""
-    r"""|\bvariable[ ]{1,8}["'](?P<variable>[A-Za-z_][\w.\-]{0,80})["'][ ]{0,8}\{)[ ]{0,8}\r?$"""
+    r"""|\b(?:variable|output)[ ]{1,8}["'](?P<variable>[A-Za-z_][\w.\-]{0,80})["'][ ]{0,8}\{)[ ]{0,8}\r?$"""
 )
 
 

@@ -102,7 +102,7 @@ def _is_its(line: str, place: int, name: str, says: Secrecy, text: _Text) -> boo
     if text.after in ("(", "[") or is_code(value) or is_attribute(name, value, said=False):
         return False
     if _is_given(line, place, name, text):
-        return says is Secrecy.PASSWORD or not value.isalpha() or looks_made(value)
+        return says is Secrecy.PASSWORD or not value.rstrip(".,").isalpha() or looks_made(value)
     if says is Secrecy.PASSWORD:
         return _is_password(text)
     joined = (text.quoted or text.alone) and text.before[-1:] in _LEADS

@@ -97,7 +97,7 @@ _PAIRS = frozenset(
         *(_VENDORS - _STORES))}
     | {(first, "auth") for first in ("basic", "proxy", "http", "registry", "npm")}
     | {("alert", "to"), ("alert", "smtp")}
-    | {("key", "data"), ("key", "base"), ("key", "material"), ("mot", "passe"), ("de", "passe")}
+    | {("key", "data"), ("key", "base"), ("key", "material"), ("key", "content"), ("mot", "passe"), ("de", "passe")}
     | {("connection", "string"), ("conn", "string"), ("conn", "str"), ("connection", "str")}
     | {(first, "phrase") for first in ("seed", "recovery", "pass", "backup", "mnemonic")}
     | {(first, "code") for first in ("pass", "recovery", "backup", "mfa", "2fa", "verification", "pairing", "unlock")}
@@ -159,7 +159,7 @@ _DESCRIBING = word_set(
     "rotation fd generator created updated time timeout interval date age bits strength rules hint label title "
     "description desc help input form callback fn func function module ref present missing exists changed fingerprint "
     "thumbprint namespace namespaces processor mgr handler alias region service username user group owner email role "
-    "host port address realm header headers arg args info struct stdin"
+    "alg algo host port address realm header headers arg args info struct stdin"
 )
 """Last words that say something about a secret, which isn't one."""
 _OF_DATA = word_set(

@@ -136,7 +136,7 @@ class _Beginning:
             project=str(options["TRACKER_PROJECT"] or configuration.project_name(config, program, cwd)),
             trackers=self.request.trackers,
             group=mask_source(str(options["TRACKER_GROUP"])) or None,
-            job_type=str(options["TRACKER_JOB_TYPE"]) or None,
+            job_type=mask_source(str(options["TRACKER_JOB_TYPE"])) or None,
             tags=list(
                 dict.fromkeys(filter(None, map(str.strip, mask_source(str(options["TRACKER_TAGS"])).split(","))))
             ),

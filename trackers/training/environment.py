@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from trackers.records import Environment
 from trackers.support import confined, launcher
 from trackers.support.interruption import pass_on, suppress
+from trackers.support.redaction import mask
 
 
 class NodePosition(NamedTuple):
@@ -90,7 +91,8 @@ def describe(ranks: int, environ: Mapping[str, str] | None = None) -> dict[str, 
         if backend():
             distributed["backend"] = backend()
     names = [name for name in environ if name in VISIBLE or name.startswith(NCCL)]
-    variables = {name: environ[name][:_LONGEST] for name in sorted(names)}
+    masked = mask({name: environ[name] for name in sorted(names)})
+    variables = {name: text[:_LONGEST] for name, text in masked.items()}
     parts = {"distributed": distributed, "variables": variables}
     return {name: part for name, part in parts.items() if part}
 

@@ -322,7 +322,7 @@ class Spans:
 
     def _write(self, span: LiveSpan, began: float, trace: str, own: str, parent: str) -> None:
         step = max(self._recorder.step, 0)
-        name = text("span" if span.name is None else span.name)[:NAME_LONGEST]
+        name = mask_source(text("span" if span.name is None else span.name))[:NAME_LONGEST]
         record = Span(
             step=min(step, MAX_STEP), time=self.now(), began=began, name=name,
             type=text(span.kind)[:NAME_LONGEST], trace=trace, span=own, parent=parent,

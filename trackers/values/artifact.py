@@ -23,7 +23,7 @@ from trackers.media import MediaStore, as_media
 from trackers.media.base import MediaValue
 from trackers.records import ArtifactFile
 from trackers.support.interruption import pass_on, suppress
-from trackers.support.redaction import mask
+from trackers.support.redaction import mask, mask_source, mask_text
 from trackers.values import artifact_media
 from trackers.values.file_snapshot import inside_name, snapshot, walk
 
@@ -399,7 +399,8 @@ class Artifact:
             prefix = inside_name(name) + "/" if name and name not in (".", "./") else ""
             found = {inside_name(prefix + relative): file.as_uri() for relative, file in walk(path)}
         else:
-            found = {inside_name(name if name is not None else rest.rstrip("/").rpartition("/")[2] or rest): uri}
+            shown = mask_text(uri).partition("://")[2]
+            found = {inside_name(name if name is not None else shown.rstrip("/").rpartition("/")[2] or shown): uri}
         for place, address in found.items():
             if self._references.get(place) != address:
                 self._free(place, overwrite=False)
@@ -483,7 +484,7 @@ class Artifact:
             if say is not None and (status.st_size, status.st_mtime_ns) != source.seen:
                 say(f"{source.path} changed after it was added to the artifact {self.name!r}: logged as it is now")
             files.append(snapshot(source.path, store, source.policy, name, say))
-        files += [ArtifactFile(path=name, uri=uri) for name, uri in self._references.items()]
+        files += [ArtifactFile(path=name, uri=mask_text(uri)) for name, uri in self._references.items()]
         media = {file.path: file for name, value in self._values.items()
                  for file in artifact_media.files(name, value, store)}  # fmt: skip
         return [*files, *media.values()]
@@ -528,7 +529,7 @@ def record(
             type=type or artifact.type,
             files=artifact._store_files(store, say),
             aliases=names,
-            description=artifact.description,
+            description=artifact.description and mask_source(artifact.description),
             metadata=known,
             **told,
         )
