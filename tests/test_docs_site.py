@@ -424,7 +424,8 @@ SENTENCES = {
     "context, where": "test_secrets_of_the_corpus_are_masked",
     "place: in the rest": "test_what_looks_made_behind_a_secrets_name_is_masked",
     "What refers to a secret": "test_harmless_values_of_the_corpus_are_kept",
-    "So do other numbers": "test_command_line_shows_no_secret test_harmless_values_of_the_corpus_are_kept test_tokens_of_a_model_are_no_secrets",
+    "So do other numbers": "test_command_line_shows_no_secret test_harmless_values_of_the_corpus_are_kept "
+    "test_tokens_of_a_model_are_no_secrets",
     "`make secrets` prints": "test_command_prints_both_figures",
     "A test holds": "test_secrets_of_the_corpus_are_masked test_harmless_values_of_the_corpus_are_kept",
     "No mask recognises": "test_files_of_a_run_are_for_whom_it_is_shared_with",

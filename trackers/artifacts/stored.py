@@ -429,12 +429,11 @@ def describe(version: Version, description: str | None, metadata: Mapping[str, A
     Raises:
         UsageError: metadata that aren't JSON values, or the project's folder can't be written.
     """
-    known = mask(dict(metadata))
+    known, told = mask(dict(metadata)), description and mask_source(description)
     try:
         check_depth(known)
         change = changes.Change(
-            "described", version.name, version.number, time.time(),
-            description=description and mask_source(description), metadata=known,
+            "described", version.name, version.number, time.time(), description=told, metadata=known
         )
         changes.check(change)
     except (TypeError, ValueError, RecursionError) as error:

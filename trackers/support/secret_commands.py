@@ -32,7 +32,7 @@ snmpwalk snmpget snmpset snmpbulkwalk snmptrap: -A -X
 openssl: -k -K -passin: -passout: -pass:
 ssh-keygen: -N -P
 x11vnc: -passwd
-wandb/login yolo/login hub/login ultralytics/hub/login swanlab/login comet/login clearml/login neptune/login: 1? -k --key --api-key
+wandb/login yolo/hub/login swanlab/login comet/login clearml/login neptune/login: 1? -k --key --api-key
 vault/login cargo/login vault/operator/unseal ngrok/authtoken ngrok/config/add-authtoken: 1?
 kaggle/config/set: -v
 rclone/obscure bw/unlock neo4j-admin/dbms/set-initial-password neo4j-admin/set-initial-password: 1

@@ -783,7 +783,8 @@ CONTEXTS = Contexts(
     # --name value
     Context(("-",), _in(
         r"(?<![\w\-})`])-{1,2}~NAME~[ \t]{1,8}",
-        r"""(?P<quote>["']?)(?P<value>(?<=["'])[^\n"']{1,4000}|(?!--|-[A-Za-z]{2,20}[ ])[^\s"'][^\s"'\])]{0,4000})(?P=quote)""",
+        r"""(?P<quote>["']?)(?P<value>(?<=["'])[^\n"']{1,4000}|(?!--|-[A-Za-z]{2,20}[ ])[^\s"']""",
+        r"""[^\s"'\])]{0,4000})(?P=quote)""",
     ), _of_option),
     Context(("/",), _in(r"""(?<![^\s])/~NAME~:(?P<value>[^\s"']{1,400})"""), _by_name),
     # ${NAME:-value}, ${oc.env:NAME,value}
@@ -877,7 +878,8 @@ CONTEXTS = Contexts(
     Context(("ftp(", "ftp_tls(", "fernet(",
              "hmac.new(", "session(", "getconnection(", "directoryentry(", "client(", "connect(", "mysqli("), _in(
         r"""(?:\b(?:Fernet|hmac\.new)\([ \t]{0,8}b?|(?:getConnection|DirectoryEntry)\((?:[^,()\n]{1,200},\s{0,4}){2}""",
-        r"""|\b(?:FTP(?:_TLS)?|(?:pymysql|MySQLdb|DBI)(?:\.|->)connect|(?<=new )mysqli)\((?:["'][^"'\n]{1,200}["'],\s?){2}"""
+        r"""|\b(?:FTP(?:_TLS)?|(?:pymysql|MySQLdb|DBI)(?:\.|->)connect|(?<=new )mysqli)""",
+        r"""\((?:["'][^"'\n]{1,200}["'],\s?){2}"""
         r"""|\.connect\(["'][^"'\n]{1,200}["'],\s?\d{1,5},\s?["'][^"'\n]{1,100}["'],\s?""",
         r"""|\bClient\(["']AC\w{0,32}["'],[ ]?""",
         r"""|\b(?:boto3|aioboto3|session)\.Session\([ ]?["'][^"'\n]{1,40}["'],[ ]?)~QUOTED~""",
@@ -909,7 +911,8 @@ CONTEXTS = Contexts(
     Context(("password",), _in(r"""\btype=["']password["'][^<>\n]{0,200}?\bvalue=~QUOTED~"""), _always),
     # Commands that secret_commands doesn't know: what holds the secret has a form of its own.
     Context(("sqlplus", "oracle", "impdp", "expdp", "rman ", "sqlldr"), _in(
-        r"""(?:\b(?:sqlplus|impdp|expdp|rman|sqlldr)\b[^\n]{0,80}?[ ]|jdbc:oracle:\w{1,10}:|[oO]racle(?:db)?\.connect\(["'])"""
+        r"""(?:\b(?:sqlplus|impdp|expdp|rman|sqlldr)\b[^\n]{0,80}?[ ]|jdbc:oracle:\w{1,10}:""",
+        r"""|[oO]racle(?:db)?\.connect\(["'])"""
         r"""[\w.\-]{1,80}/(?P<value>[^\s@"'/]{1,200})@""",
     ), _always),
     Context(("htpasswd",), _in(
@@ -951,8 +954,8 @@ BESIDE = Contexts(
     ), _by_name),
     # --name name --value value
     Context((" -",), _in(
-        r"""~BARE~["']?[ ][^\n]{0,120}?-{1,2}(?:(?:secret|string)-?(?:value|string)|secret|[vV]alue|val|body|data|b|v)""",
-        r"""[ =](?P<quote>["']?)(?P<value>(?<=["'])[^\n"']{1,4000}|[^\s"'\-][^\s"']{2,4000})(?P=quote)""",
+        r"""~BARE~["']?[ ][^\n]{0,120}?-{1,2}(?:(?:secret|string)-?(?:value|string)|secret|[vV]alue|val|body""",
+        r"""|data|b|v)[ =](?P<quote>["']?)(?P<value>(?<=["'])[^\n"']{1,4000}|[^\s"'\-][^\s"']{2,4000})(?P=quote)""",
     ), _of_other),
     Context(("",), _in(
         r"""~BARE~(?:[ ]DEFAULT(?==))?\\{0,7}(?:["'`\])*}>]|&quot;|\\?u0022|%22){0,4}(?:\[\d{0,6}\])?""",
