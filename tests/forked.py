@@ -387,11 +387,12 @@ def _served(preload: tuple[str, ...]) -> tuple[str, ...]:
 
 def _start(*stages: tuple[str, Sequence[str]]) -> subprocess.Popen[bytes]:
     room = "=" * _ROOM_BYTES
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": "", _ROOM: room}
+    env.pop("PYTEST_XDIST_WORKER", None)  # it is no worker's own: what such a one started is killed with it
     words = [word for address, preload in stages for word in (_STAGE, address, *preload)]
     return subprocess.Popen(
         [sys.executable, __file__, *words, room],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": "", _ROOM: room},
-        cwd="/", start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=env, cwd="/", start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
 

@@ -133,10 +133,11 @@ def test_failure_of_a_test_that_is_there_no_more_runs_no_others(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_test_that_waits_for_ever_fails_alone(tmp_path: Path) -> None:
+def test_test_that_waits_for_ever_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that waits on as it cleans up is interrupted again; where nothing interrupts, its process is ended with all
     that it started, the place is printed, and the other tests run, those of its own file, too, each once.
     """
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")  # a worker outside of the same name as the one that is killed
     home = tmp_path / "inner"
     home.mkdir()
     text = CONFTEST.read_text().replace("AGAIN_S = 15.0", "AGAIN_S = 0.5").replace("LAST_S = 90.0", "LAST_S = 1.0")
