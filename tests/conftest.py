@@ -669,8 +669,11 @@ def pytest_testnodedown(node: Any, error: object) -> Any:
     return (yield)
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """What interrupts a test doesn't interrupt the report of its failure: that would end the worker."""
+    if call.excinfo is not None and pytest_timeout._get_item_settings(item).method == "signal":
+        signal.setitimer(signal.ITIMER_REAL, 0)
     report = yield
     _refuse_skip(report)
     return report

@@ -392,7 +392,8 @@ def _start(*stages: tuple[str, Sequence[str]]) -> subprocess.Popen[bytes]:
     words = [word for address, preload in stages for word in (_STAGE, address, *preload)]
     return subprocess.Popen(
         [sys.executable, __file__, *words, room],
-        env=env, cwd="/", start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=env, cwd="/", start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
 

@@ -140,7 +140,16 @@ def test_test_that_waits_for_ever_fails_alone(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")  # a worker outside of the same name as the one that is killed
     home = tmp_path / "inner"
     home.mkdir()
-    text = CONFTEST.read_text().replace("AGAIN_S = 15.0", "AGAIN_S = 0.5").replace("LAST_S = 90.0", "LAST_S = 1.0")
+    text = CONFTEST.read_text().replace("AGAIN_S = 15.0", "AGAIN_S = 0.5").replace("LAST_S = 90.0", "LAST_S = 8.0")
+    text += """
+class Slow:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call):
+        time.sleep(0.7 if call.excinfo else 0)  # longer than until the next interruption
+        return (yield)
+def pytest_sessionstart(session):
+    session.config.pluginmanager.register(Slow())
+"""
     (home / "conftest.py").write_text(text)
     body = """
 import pathlib, pytest, signal, subprocess, time
