@@ -650,13 +650,19 @@ def name_floats(value: Any) -> Any:
 
 
 def unname_floats(value: Any) -> Any:
-    """The same value with the floats that strings of :data:`FLOAT_NAMES` stand for, at any depth: not among words."""
+    """The same value with the floats that strings of :data:`FLOAT_NAMES` stand for, at any depth: no words."""
     if isinstance(value, dict):
         return {key: unname_floats(item) for key, item in value.items()}
     if not isinstance(value, list):
         return unnamed_float(value)
-    words = any(isinstance(item, str) and item not in FLOAT_NAMES for item in value)
+    words = are_words(value)
     return [item if words and isinstance(item, str) else unname_floats(item) for item in value]
+
+
+def are_words(values: Iterable[Any]) -> bool:
+    """Whether ``NaN`` is a text in a list or a column: other texts are beside it, and no numbers."""
+    kinds = {type(value) for value in values if not isinstance(value, str) or value not in FLOAT_NAMES}
+    return str in kinds and not kinds & {int, float}
 
 
 def listed(record: Text | Summary) -> dict[str, Any]:

@@ -318,6 +318,19 @@ def test_final_names_are_results_never_points(run: Run) -> None:
         del run.summary["nothing"]
 
 
+def test_result_that_is_added_to_a_mapping_goes_with_it(run: Run) -> None:
+    """``summary["d"]["new"] = 1`` outlived what ``summary["d"]`` was set to later."""
+    run.summary.update({"d": {"old": 3, "deep": {"x": 4}}, "d/flat": 5})
+    run.summary["d"]["new"] = 1
+    run.summary["d"]["deep"]["y"] = [1, 2]
+    run.summary["d"]["deep"] = {"z": 6}
+    results = {"d/old": 3, "d/flat": 5, "d/new": 1, "d/deep/z": 6}
+    assert run.summary == results
+    run.summary["d"] = {"last": 7}
+    run.finish()
+    assert run.summary == trackers.load(run.path).summary == {"d/flat": 5, "d/last": 7}
+
+
 def test_result_that_is_the_text_of_a_number_that_json_lacks_is_it(run: Run) -> None:
     """As in W&B's files, which have no other way to write it; other texts stay."""
     run.summary.update({"a": "NaN", "b": "-Infinity", "c": "nan", "d": " NaN"})

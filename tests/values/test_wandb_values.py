@@ -6,6 +6,8 @@ import collections
 import dataclasses
 import datetime
 import enum
+import functools
+import ipaddress
 import math
 import pathlib
 import re
@@ -13,6 +15,8 @@ import uuid
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pydantic
 import pytest
 
 from trackers.values.coerce import Split
@@ -35,6 +39,23 @@ class Word(enum.Enum):
     """With texts."""
 
     GO = "go"
+    BOTH = (1, "a")
+
+
+class Answer(pydantic.BaseModel):
+    """A model, as clients of language models give them."""
+
+    score: float
+    words: list[str] = []
+    inner: Answer | None = None
+
+
+@dataclasses.dataclass
+class Losses:
+    """Values with names."""
+
+    total: float
+    parts: Any = None
 
 
 @pytest.mark.parametrize(
@@ -46,6 +67,15 @@ class Word(enum.Enum):
         (range(3), "[0, 1, 2]"),
         (Colour.RED, "RED"),
         (Word.GO, "go"),
+        (Word.BOTH, '[1, "a"]'),
+        ([Word.BOTH, Colour.RED, Number.TWO], '[[1, "a"], "RED", 2]'),
+        (np.array([0.5, 0.25], dtype=np.longdouble), "[0.5, 0.25]"),
+        ([np.longdouble(0.5), pd.NA, 1], "[0.5, null, 1]"),
+        (pd.array([1, None], dtype="Int64"), "[1, null]"),
+        ([Answer(score=1), Losses(0.5)], '[{"score": 1.0, "words": [], "inner": null}, {"total": 0.5, "parts": null}]'),
+        (ipaddress.ip_address("10.0.0.1"), "10.0.0.1"),
+        (functools.partial(int, base=2), "functools.partial(<class 'int'>, base=2)"),
+        (datetime.datetime(2024, 1, 2, tzinfo=datetime.timezone.utc), "2024-01-02T00:00:00Z"),
         (b"\xff", "\ufffd"),
         (bytearray(b"ab"), "ab"),
         (collections.deque([1, (2, {3})]), "[1, [2, [3]]]"),
@@ -89,14 +119,6 @@ def test_odd_values_become_texts(value: Any, text: str) -> None:
     assert split.lists == ({"x"} if text.startswith("[") else set())
 
 
-@dataclasses.dataclass
-class Losses:
-    """Values with names."""
-
-    total: float
-    parts: Any = None
-
-
 def test_dataclass_is_nested_values() -> None:
     """As W&B's client has it, within one another too; one that holds itself is named."""
     split = Split(otherwise=converted)
@@ -110,6 +132,22 @@ def test_dataclass_is_nested_values() -> None:
     assert split.texts == {"x/parts/parts": "text"}
     (problem,) = split.problems
     assert "nested deeper" in problem
+
+
+def test_model_is_nested_values() -> None:
+    """W&B's client writes a model of pydantic so; here it was refused."""
+    split = Split(otherwise=converted)
+    split.add({"x": Answer(score=1, words=["a"], inner=Answer(score=2)), "class": Answer})
+    assert split.numbers == {"x/score": 1.0, "x/inner/score": 2.0}
+    assert split.texts == {"x/words": '["a"]', "x/inner/words": "[]", "class": f"{__name__}.Answer"}
+    assert split.problems == []
+
+
+def test_name_of_a_nested_value_is_written_as_in_json() -> None:
+    """W&B's client has the member's value, and parts joined by commas; here it was Python's text."""
+    split = Split(otherwise=converted)
+    split.add({"n": {Number.TWO: 1, Word.GO: 2, (1, "a"): 3, True: 4, b"k": 5, 2.5: 6, None: 7}})
+    assert list(split.numbers) == ["n/2", "n/go", "n/1,a", "n/true", "n/k", "n/2.5", "n/None"]
 
 
 def test_what_has_no_form_is_named_and_the_rest_is_kept() -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import enum
 import math
+import numbers
 import os
 import types
 from collections.abc import Mapping, MappingView
@@ -100,11 +101,14 @@ def _object(value: Any, above: tuple[int, ...]) -> Any:
         return escaped(_text(value))
     if dataclasses.is_dataclass(value):
         return {f.name: to_json_values(getattr(value, f.name, None), above) for f in dataclasses.fields(value)}
+    value = value.dequantize() if getattr(value, "is_quantized", False) is True else value
     tolist = getattr(value, "tolist", None)
     if callable(tolist) and _count(value) <= MOST_LISTED:
         listed = tolist()
         if type(listed) is not type(value):
             return to_json_values(listed, above)
+        if isinstance(value, numbers.Real):  # NumPy's long double, which no list of Python's has
+            return float(value)
     if type(value).__name__ == "Namespace":
         return to_json_values(vars(value), above)
     if isinstance(value, slice):

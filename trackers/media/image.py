@@ -298,17 +298,10 @@ class Image(MediaValue):
     type = "image"
 
     def __init__(
-        self,
-        data_or_path: Any,
-        mode: str | None = None,
-        caption: str | None = None,
-        grouping: int | None = None,
-        classes: Any = None,
-        boxes: Mapping[str, Any] | None = None,
-        masks: Mapping[str, Any] | None = None,
-        file_type: str | None = None,
-        normalize: bool = True,
-    ) -> None:
+        self, data_or_path: Any, mode: str | None = None, caption: str | None = None, grouping: int | None = None,
+        classes: Any = None, boxes: Mapping[str, Any] | None = None, masks: Mapping[str, Any] | None = None,
+        file_type: str | None = None, normalize: bool = True,
+    ) -> None:  # fmt: skip
         if file_type is not None and file_type not in FILE_TYPES:
             raise UsageError(f"file_type must be one of {', '.join(FILE_TYPES)}, not {file_type!r}")
         self.caption = caption

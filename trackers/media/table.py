@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -53,16 +54,9 @@ class Table(MediaValue):
     MAX_ARTIFACT_ROWS = 200_000
 
     def __init__(
-        self,
-        columns: Iterable[Any] | None = None,
-        data: Any = None,
-        rows: Any = None,
-        dataframe: Any = None,
-        dtype: Any = None,
-        optional: Any = True,
-        allow_mixed_types: bool = False,
-        log_mode: str | None = "IMMUTABLE",
-    ) -> None:
+        self, columns: Iterable[Any] | None = None, data: Any = None, rows: Any = None, dataframe: Any = None,
+        dtype: Any = None, optional: Any = True, allow_mixed_types: bool = False, log_mode: str | None = "IMMUTABLE",
+    ) -> None:  # fmt: skip
         source = next((value for value in (dataframe, data, rows) if value is not None), None)
         with made_from("Table", source):
             found, cells = (None, []) if source is None else _rows(source)
@@ -289,7 +283,7 @@ def _cell(value: Any, store: MediaStore, depth: int) -> Any:
         return None
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
-    if isinstance(value, decimal.Decimal):
+    if isinstance(value, (decimal.Decimal, numbers.Real)) and not isinstance(value, numbers.Integral):
         return float(value)
     if depth > MAX_DEPTH:
         return str(value)

@@ -26,15 +26,10 @@ class RunConfig(MutableMapping[str, Any]):
     """
 
     def __init__(
-        self,
-        values: Mapping[str, Any],
-        record: Callable[[dict[str, Any], bool], None],
+        self, values: Mapping[str, Any], record: Callable[[dict[str, Any], bool], None],
         say: Callable[[str], object] = lambda text: None,
-    ) -> None:
-        self.__dict__["_values"] = dict(values)
-        self.__dict__["_record"] = record
-        self.__dict__["_say"] = say
-        self.__dict__["_locked"] = set()
+    ) -> None:  # fmt: skip
+        self.__dict__.update(_values=dict(values), _record=record, _say=say, _locked=set())
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -155,29 +150,22 @@ class RunSummary(MutableMapping[str, Any]):
     """The run's results. What is set here is recorded as a result; reading also finds the last logged values.
 
     Args:
-        record: called with what is set; it puts what it recorded into ``values``.
+        record: called with what is set, and of names in mappings, the mapping's; ``values`` has what it recorded.
         remove: called with the name of what is deleted.
         by_word: the results by word that a metric's definition asks for; None where none does.
         say: called with one line about what can't be recorded; nothing is raised for it.
     """
 
     def __init__(
-        self,
-        record: Callable[[dict[str, Any]], None],
-        last_logged: Callable[[], Mapping[str, Any]] = dict,
-        values: dict[str, Any] | None = None,
-        say: Callable[[str], object] = lambda text: None,
-        remove: Callable[[str], None] | None = None,
+        self, record: Callable[[dict[str, Any], dict[str, str]], None],
+        last_logged: Callable[[], Mapping[str, Any]] = dict, values: dict[str, Any] | None = None,
+        say: Callable[[str], object] = lambda text: None, remove: Callable[[str], None] | None = None,
         by_word: Callable[[str], dict[str, Any] | None] = lambda name: None,
-    ) -> None:
-        self.__dict__["_lists"] = {}
-        self.__dict__["_media"] = {}
-        self.__dict__["_values"] = {} if values is None else values
-        self.__dict__["_remove"] = remove
-        self.__dict__["_by_word"] = by_word
-        self.__dict__["_say"] = say
-        self.__dict__["_record"] = record
-        self.__dict__["_last_logged"] = last_logged
+    ) -> None:  # fmt: skip
+        self.__dict__.update(
+            _lists={}, _media={}, _values={} if values is None else values, _remove=remove, _by_word=by_word, _say=say,
+            _record=record, _last_logged=last_logged,
+        )  # fmt: skip
 
     def __reduce__(self) -> Any:
         return _unrecorded_summary, (dict(to_json_values(self._as_dict())),)
@@ -242,12 +230,15 @@ class RunSummary(MutableMapping[str, Any]):
 
     def update(self, values: Any = None, **more: Any) -> None:  # type: ignore[override]
         """Set several results at once."""
+        self._set(values, more, {})
+
+    def _set(self, values: Any, more: dict[str, Any], within: dict[str, str]) -> None:
         try:
             changes = {**({} if values is None else dict(values)), **more}
             if changes:
                 self._lists.update({name: _listed(value) for name, value in changes.items()})
                 self._note_media(changes)
-                self._record(changes)
+                self._record(changes, within)
         except Exception as error:
             pass_on(error)
             self._say(f"summary: {reason(error)}")
@@ -271,7 +262,7 @@ class RunSummary(MutableMapping[str, Any]):
 
 def _unrecorded_summary(values: dict[str, Any]) -> RunSummary:
     """What a copy of a summary is: its changes are its own."""
-    return RunSummary(values.update, values=values)
+    return RunSummary(lambda changes, within: values.update(changes), values=values)
 
 
 def _listed(value: Any) -> list[Any] | None:
@@ -333,7 +324,7 @@ class Folded(dict[str, Any]):
 class Part(MutableMapping[str, Any]):
     """The results whose names begin alike, by the rest of their names: ``summary["val"]["loss"]`` is ``val/loss``."""
 
-    def __init__(self, of: MutableMapping[str, Any], name: str) -> None:
+    def __init__(self, of: RunSummary, name: str) -> None:
         self.__dict__["_of"] = of
         self.__dict__["_name"] = name
 
@@ -341,7 +332,8 @@ class Part(MutableMapping[str, Any]):
         return self._of[f"{self._name}/{name}"]
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self._of[f"{self._name}/{name}"] = value
+        within = f"{self._name}/{name}"
+        self._of._set({within: value}, {}, {within: self._name})
 
     def __delitem__(self, name: str) -> None:
         del self._of[f"{self._name}/{name}"]

@@ -55,7 +55,7 @@ class NullRun(NotMeasuring, WandbRun):
         self.start_time = 0.0
         self.config = RunConfig(config or {}, lambda values, whole: None)
         self._results: dict[str, Any] = {}
-        self.summary = RunSummary(self._results.update, values=self._results)
+        self.summary = RunSummary(lambda changes, within: self._results.update(changes), values=self._results)
 
     def hold_steps(self) -> None:
         """From now on let the summary say what was logged last, as W&B's disabled runs do."""
@@ -118,17 +118,9 @@ class NullRun(NotMeasuring, WandbRun):
         return span_of(None, name, inputs, kind, attributes)
 
     def log_artifact(
-        self,
-        artifact_or_path: Any = None,
-        name: str | None = None,
-        type: str | None = None,
-        aliases: Any = None,
-        tags: Any = None,
-        policy: str = "copy",
-        metadata: Any = None,
-        *,
-        artifact: Any = None,
-    ) -> Any:
+        self, artifact_or_path: Any = None, name: str | None = None, type: str | None = None, aliases: Any = None,
+        tags: Any = None, policy: str = "copy", metadata: Any = None, *, artifact: Any = None,
+    ) -> Any:  # fmt: skip
         """Nothing; gives the artifact back, of a path one without files and version."""
         from trackers.values.artifact import unlogged
 

@@ -259,7 +259,7 @@ class Recorder:
                     self._give(record)
                 self._take(records.encode(record), record)
             if results:
-                self.summarize(results, split.lists)
+                self.summarize(results, lists=split.lists)
             last = self.step
             self._stepped(step, keep)
             if results and not (waiting or lines):  # no row: what is logged last of all belongs to the last one
@@ -515,18 +515,18 @@ class Recorder:
         """Record a change of the configuration, secrets masked. whole: as in the record."""
         self.record(Config(time=self.now(), values=mask(values), whole=whole))
 
-    def summarize(self, values: Mapping[str, Any], lists: Iterable[str] = ()) -> None:
+    def summarize(self, values: Mapping[str, Any], inside: dict[str, str] | None = None, lists: Any = ()) -> None:
         """Record results; media among them at the last step, under their names.
 
         Args:
-            lists: names of those that are the JSON texts of lists.
+            inside: of names in mappings, the mapping's. lists: names of those that are the JSON texts of lists.
         """
         now, step = self.now(), max(self.step, 0)
         self._note_setter()
         split = Split(transfer, converted if self.holds_steps else None)
         given, by_word, within = self._by_word(values)
         split.add(given)
-        split.within.update(within)
+        split.within.update({**(inside or {}), **within})
         for problem in split.problems + [f"{name}: log a value of all ranks" for name in split.reductions]:
             self.problem(f"summary: {problem}")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trackers.errors import reason
-from trackers.formats.json_values import MAX_DEPTH, MAX_NAME
+from trackers.formats.json_values import MAX_DEPTH, MAX_NAME, key_text
 from trackers.records import MAX_STEP, SUMMARY_PREFIX, Number, escaped
 from trackers.reductions import Reduction
 from trackers.support.interruption import pass_on
@@ -167,7 +167,8 @@ def flat_name(key: Any, problems: list[str], prefix: str = "") -> str:
 
     Names that differ still do so: one that is cut ends with a digest of the whole, and surrogates are escaped.
     """
-    text = prefix + escaped(key if isinstance(key, str) else str(key))
+    told = isinstance(key, (enum.Enum, tuple, bool, bytes))  # as JSON has them
+    text = prefix + (key_text(key) if told else escaped(key if isinstance(key, str) else str(key)))
     if len(text) > MAX_NAME:
         problems.append(f"{text[:60]}…: a name of {len(text)} characters was cut to {MAX_NAME}")
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]

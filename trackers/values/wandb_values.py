@@ -40,9 +40,17 @@ def converted(value: Any) -> Any:
         return Histogram(value, num_bins=MOST_LISTED)
     if isinstance(value, _LISTS):
         return _listed(value)
+    if isinstance(value, enum.Enum):
+        return value.value if isinstance(value.value, (str, Mapping)) else converted(value.value) or value.name
+    fields = _fields(value)
+    return _text(value) if fields is None else fields if isinstance(fields, Mapping) else converted(fields)
+
+
+def _fields(value: Any) -> Any:
+    """What a dataclass or a model of pydantic holds; None of anything else."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return _text(value)
+    return value.model_dump() if hasattr(type(value), "model_dump") else None
 
 
 _LISTS = (list, tuple, set, frozenset, range, collections.deque)
@@ -53,23 +61,21 @@ def _text(value: Any) -> str | None:
     if isinstance(value, str):
         return value
     if isinstance(value, (datetime.date, datetime.datetime, datetime.time)):
-        return value.isoformat()
+        return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, datetime.timedelta):
         return _duration(value)
-    if isinstance(value, uuid.UUID):
+    if isinstance(value, uuid.UUID) or type(value).__module__ == "ipaddress":
         return str(value)
     if isinstance(value, re.Pattern):
         return str(value.pattern)
-    if isinstance(value, enum.Enum):
-        return value.value if isinstance(value.value, str) else value.name
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
     if isinstance(value, (bytes, bytearray)):
         return value.decode("utf-8", "replace")
     if isinstance(value, complex):
         return str(value).strip("()")
-    if callable(value) and hasattr(value, "__qualname__"):
-        return f"{value.__module__}.{value.__qualname__}"
+    if callable(value):
+        return f"{value.__module__}.{value.__qualname__}" if hasattr(value, "__qualname__") else str(value)
     return None
 
 
@@ -107,7 +113,10 @@ def _parts(value: Any, depth: int = 0) -> Any:
     if hasattr(value, "shape"):
         listed = _plain(value) if hasattr(value, "tolist") and math.prod(value.shape) <= MOST_LISTED else value
         return value if type(listed) is type(value) else _parts(listed, depth + 1)
-    if isinstance(value, enum.Enum) and isinstance(value.value, (int, float)):
-        return value.value
-    text = _text(value)
-    return value if text is None else text
+    if type(value).__name__ == "NAType":  # pandas's missing value
+        return None
+    if isinstance(value, enum.Enum):
+        held = _parts(value.value, depth + 1)
+        return held if isinstance(held, (str, int, float, list, dict)) else value.name
+    fields = _fields(value)
+    return _parts(fields, depth + 1) if fields is not None else value if (text := _text(value)) is None else text

@@ -185,10 +185,11 @@ def test_cells_may_differ_in_type_from_row_to_row(cells: list[Any], tmp_path: Pa
     [
         ["NaN", "word"], ["Infinity", None, "War"], ["-Infinity", {"a": 1}, "x"], [math.nan, 1.5, -math.inf],
         [[1.5, math.nan], []], [["NaN", "word"]], [{"a": math.nan}], [math.inf, None],
+        [1, "a", math.nan, None, -math.inf], [["b", 0.5, math.nan]], ["NaN", True, "word"],
     ],
 )  # fmt: skip
 def test_word_that_names_a_number_stays_one_among_words(cells: list[Any], tmp_path: Path) -> None:
-    """A column of films had Infinity, the number. NaN in a list or a mapping was a word."""
+    """A column of films had Infinity, the number. NaN was a word in lists and mappings, and among texts and numbers."""
     items = Table(["a", "b"], [[cell, 1.0] for cell in cells]).items(RunMedia(tmp_path / "run"))
     driver(tmp_path, options={"WANDB_MODE": "offline"}).deliver(
         stream([Media(step=0, time=T0, name="t", type="table", items=items)])

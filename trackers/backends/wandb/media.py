@@ -16,7 +16,7 @@ from trackers.backends.wandb.history_rows import row_chart
 from trackers.backends.wandb.state import WandbState
 from trackers.errors import Rejected
 from trackers.formats.pixels import load_array
-from trackers.records import FLOAT_NAMES, Media, MediaFile, unname_floats
+from trackers.records import Media, MediaFile, are_words, unname_floats
 from trackers.tracker import RunInfo
 
 BATCHABLE = ("image", "audio", "video", "html", "object3d", "molecule")
@@ -142,7 +142,7 @@ def _histogram(wandb: Any, info: RunInfo, item: MediaFile, scratch: Path) -> Any
 
 def _table(wandb: Any, info: RunInfo, item: MediaFile, scratch: Path) -> Any:
     columns, rows = media_files.table(info, item)
-    words = [any(isinstance(c, str) and c not in FLOAT_NAMES for c in column) for column in zip(*rows, strict=True)]
+    words = list(map(are_words, zip(*rows, strict=True)))
     cells = [
         [c if word and isinstance(c, str) else _cell(info, c, scratch) for word, c in zip(words, row, strict=True)]
         for row in rows
