@@ -372,7 +372,8 @@ SENTENCES = {
     "For other runs they come": "test_other_options_come_from_the_reader",
     "`trackers sync --trust` uses": "test_mlflow_delivery_of_anothers_run_asks_the_readers_server_alone",
     "Your own runs need it": "test_run_is_delivered_where_no_key_can_be_kept",
-    "Texts of runs are printed": "test_what_is_printed_of_a_run_has_no_terminal_escapes",
+    "Texts of runs are printed": "test_what_is_printed_of_a_run_has_no_terminal_escapes "
+    "test_texts_of_a_directorys_files_are_printed_without_escapes",
     "In CSV files": "test_csv_of_commands_has_no_formula test_no_spreadsheet_calculates_and_all_reads_back",
     "Deliveries work in": "test_delivery_runs_where_no_settings_lie",
     "YAML (sweeps": "test_aliases_that_stand_for_too_much_are_refused test_what_is_no_plain_yaml_is_one_line",

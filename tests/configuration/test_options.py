@@ -346,6 +346,16 @@ def test_list_defconfigs(here: Path) -> None:
     assert all(Path(entry["path"]).is_file() for entry in shown)
 
 
+@pytest.mark.parametrize("command", ["show-config", "list-defconfigs"])
+def test_texts_of_a_directorys_files_are_printed_without_escapes(command: str, here: Path) -> None:
+    """Whoever cloned a repository reads its options and what its defconfigs are for; its terminal obeys neither."""
+    write(here, 'CONFIG_TRACKER_NOTES="a\x1b]0;evil\x07b"\n', ".config")
+    write(here, "# For\x1b[2J all.\n", "defconfigs/mine")
+    shown = invoke(command).stdout
+    assert "evil" in shown or "all." in shown
+    assert all(line.isprintable() for line in shown.split("\n"))
+
+
 @pytest.mark.parametrize(
     "words",
     [("defconfig", "nothing"), ("show-config", "--defconfig", "nothing"), ("menuconfig",), ("oldconfig",),

@@ -11,6 +11,7 @@ import typer
 
 from trackers.cli import completion
 from trackers.cli.common import AsJson, Force, mistaken, printable
+from trackers.support.terminal import lines
 
 if TYPE_CHECKING:
     from trackers.configuration.menu import Workspace
@@ -56,7 +57,7 @@ def show_config(
     if as_json:
         typer.echo(json.dumps(menu.as_json(options), indent=2))
     else:
-        typer.echo(menu.as_text(options))
+        typer.echo(lines(menu.as_text(options)))
         if interpreters := _interpreters(options):
             typer.echo("\n" + "\n".join(interpreters))
     wrong = mistaken(options)
@@ -71,18 +72,18 @@ def _interpreters(options: Any) -> list[str]:
     from trackers.backends import registry
     from trackers.errors import TrackersError
 
-    lines = []
+    found = []
     try:
         names = registry.parse(str(options["TRACKER"]))
         pythons = registry.other_pythons(names, options)
         for name in names:
             if name in pythons or (registry.precheck(name).needs and registry.works_here(name)):
-                lines.append(f"{name}: {registry.delivered_by(name, pythons)}")
+                found.append(f"{name}: {registry.delivered_by(name, pythons)}")
             elif registry.precheck(name).needs:
-                lines.append(f"{name}: no Python here can deliver to it: trackers setup {name}")
+                found.append(f"{name}: no Python here can deliver to it: trackers setup {name}")
     except TrackersError:  # ``mistaken`` says it
         pass
-    return lines
+    return found
 
 
 def list_defconfigs(as_json: AsJson = False) -> None:
@@ -96,7 +97,7 @@ def list_defconfigs(as_json: AsJson = False) -> None:
         return
     width = max(map(len, defconfigs), default=0)
     for name, path in defconfigs.items():
-        typer.echo(f"{name:<{width}}  {files.describe(path)}".rstrip())
+        typer.echo(lines(f"{name:<{width}}  {files.describe(path)}".rstrip()))
 
 
 def defconfig(
