@@ -412,7 +412,8 @@ def on_axis(record: Record) -> list[Record]:
     step: over its own values it would be a diagonal.
 
     ``axis`` is the place of the step metric that ``define_metric`` gave (:mod:`trackers.metrics.axes`). A start that
-    goes back keeps both: what lies at the step counts up to ``from_step``, what lies at an axis up to ``axis``.
+    goes back keeps both: what lies at the step counts up to ``from_step``, what lies at an axis up to ``axis``. ``axis``
+    of what lies at one is training's step, then.
     """
     axis = getattr(record, "axis", None)
     if axis is None or isinstance(record, Start):
@@ -420,9 +421,9 @@ def on_axis(record: Record) -> list[Record]:
     if isinstance(record, Metrics) and record.over:
         own = {name: value for name, value in record.values.items() if name in record.over}
         others = {name: value for name, value in record.values.items() if name not in record.over}
-        parts = ((record.step, own), (axis, others))
-        return [msgspec.structs.replace(record, step=step, values=values) for step, values in parts if values]
-    return [msgspec.structs.replace(record, step=axis)]
+        parts = ((record.step, axis, own), (axis, record.step, others))
+        return [msgspec.structs.replace(record, step=at, axis=by, values=values) for at, by, values in parts if values]
+    return [msgspec.structs.replace(record, step=axis, axis=record.step)]
 
 
 def set_id(record: Record, stream: str, offset: int) -> None:

@@ -572,6 +572,28 @@ def test_wandb_has_no_result_that_was_set_above_the_step_training_went_back_to(
     assert named == {"loss": 2.0, "val/acc": {"max": 2.0}} == expected.results
 
 
+@pytest.mark.parametrize("last", ["best", "final/best"])
+def test_last_of_a_result_and_its_final_name_stays_where_training_goes_back(
+    last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are one result: set by the one name, by the other and by the first again, it was the second's after that."""
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    begin = functools.partial(trackers.init, "json", project="p", id="r", dir=tmp_path, mode="offline")
+    run = begin()
+    for step, name in enumerate([last, *({"best", "final/best"} - {last}), last, "later"]):
+        run.log({"loss": 1.0}, step=step)
+        (run.log if name.startswith("final/") else run.summary.update)({name: step})
+    run.finish()
+    begin(resume="must", step=2).finish()
+    assert trackers.load(run.path).summary == {"best": 2}
+    records = stream(written(RunDirectory(Path(run.path))))
+    for name in ("json", "csv"):
+        info = run_info(tmp_path / name)
+        Driver(registry.load(name), info).deliver(records)
+        found = STORES[name](info).summary or {}
+        assert found.get("final/best", found.get("best")) == 2
+
+
 @pytest.mark.heavy
 def test_result_of_texts_is_never_an_earlier_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In W&B, whatever is logged before and after definitions: what these ask for of the values that have it, or

@@ -13,6 +13,7 @@ from tests.backends.test_results import STORES, deliver, offline_rows, written
 from tests.backends.wandb.support import server
 from tests.fakes.wandb_server import WandbServer
 from tests.helpers import Driver, run_info, stream
+from tests.stores import read_wandb_file
 from trackers import init
 from trackers.backends import registry
 from trackers.journal.run_directory import RunDirectory
@@ -88,3 +89,39 @@ def test_second_values_of_following_steps_have_their_step_in_wandb(
     numbers = {row["loss"]: row["_step"] for row in rows}
     if border != "finished":
         assert [numbers[float(step)] for step in range(6)] == [*range(6)]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("mode", ["offline", "online"])
+@pytest.mark.parametrize("border", ["", "batch", "paused", "killed", "lost"])
+def test_second_values_lie_where_their_step_metric_was(
+    mode: str, border: str, server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In W&B, whose rows of second values come later: they had the step metric's value of that time; its own result is
+    its last value."""
+    from trackers.backends.wandb import client
+
+    monkeypatch.setenv("TRACKER_RELAY", "n")
+    run = init("json", project="p", id="r", dir=tmp_path, mode="offline")
+    run.define_metric("loss", step_metric="epoch")
+    expected = []
+    for step in range(12):
+        if step % 3 == 0:
+            run.log({"epoch": step // 3}, step=step)
+        for part in (0.0, 0.25, 0.5):
+            run.log({"loss": step + part}, step=step)
+            expected.append((step, step // 3, step + part))
+    run.finish()
+    records = stream(written(RunDirectory(tmp_path / "p" / "r")))
+    info = run_info(tmp_path / "run", options={"WANDB_MODE": mode})
+
+    def make(state: Mapping[str, Any], cursor: int) -> Driver:
+        client.abandon()
+        return Driver(registry.load("wandb"), info, dict(state), cursor)
+
+    deliver(make, records, [border if place % 4 == 3 else "" for place in range(len(records))])
+    rows = server.runs[info.id].history if mode == "online" else offline_rows(info)
+    assert sorted((row["global_step"], row["epoch"], row["loss"]) for row in rows) == expected
+    summary = server.runs[info.id].summary if mode == "online" else read_wandb_file(info).summary
+    assert summary is not None
+    assert (summary["epoch"], summary["loss"]) == (3, 11.5)

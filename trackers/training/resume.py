@@ -408,6 +408,7 @@ def results_at(
     valid = history.summaries()
     for record in valid:
         if not record.derived:
+            has = {name: value for name, value in has.items() if name not in record.values}  # "x" or "final/x" is last
             records.take_results(has, record, str)
     asks = any(define.summary for define in history.defines())
     if not (had or valid or asks):

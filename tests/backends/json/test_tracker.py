@@ -108,6 +108,25 @@ def test_log_has_the_documents_fields(tmp_path: Path) -> None:
     }
 
 
+def test_values_of_a_step_are_read_in_their_order_beside_samples(tmp_path: Path) -> None:
+    """Rows without a loss may still grow, so the machine's samples come before them in the list: the last value of a
+    step was read before an earlier one."""
+    records = [
+        Start(time=T0),
+        Metrics(step=0, time=T0, values={"loss": 1.0}),
+        Metrics(step=1, time=T0 + 1, values={"a": 1.0}),
+        Metrics(step=1, time=T0 + 2, values={"loss": 1.0, "a": 2.0}),
+        Metrics(step=1, time=T0 + 3, values={"a": 3.0}),
+        Metrics(time=T0 + 4, values={"system.cpu": 50.0}),
+    ]
+    driver(tmp_path).deliver(stream(records))
+    assert [row["time"] for row in load(only(tmp_path / "run"))["samples"]] == [T0 + 4, T0 + 1, T0 + 3]
+    reader = JsonReader()
+    (run,) = reader.runs(str(only(tmp_path / "run")))
+    values = [record.values["a"] for record in reader.read(run) if isinstance(record, Metrics) and "a" in record.values]
+    assert values == [1.0, 2.0, 3.0]
+
+
 def test_documents_samples_work(tmp_path: Path) -> None:
     """The format's snippets (plots' lists, the DataFrame, the table of summaries) run on the log as they are."""
     run = driver(tmp_path)

@@ -67,7 +67,7 @@ class IterationTotals(msgspec.Struct):
     repeats: bool = False
     final_iter: int | None = None
     final_train_loss: Any = None
-    best_val_loss: float | None = None
+    best_val_loss: Any = None
     mfu_sum: float = 0.0
     mfus: int = 0
     evals: int = 0

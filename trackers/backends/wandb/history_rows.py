@@ -60,8 +60,8 @@ class RestartPoint(msgspec.Struct, array_like=True):
 class HistoryRow(msgspec.Struct):
     """One row. begin: ``seq`` before the first record of its step. number: W&B's ``_step``. step: the training step.
     time: Unix seconds of the last record that added a name. records: those whose values it has. media: whether a value
-    has files. held: whether the destination has it. axes: step metrics of its values. since: the ``_step`` of the last
-    row before its step. again: its names have values in its step's row already."""
+    has files. held: whether the destination has it. axes: where the step metrics of its values were. since: the
+    ``_step`` of the last row before its step. again: its names have values in its step's row already."""
 
     begin: int
     number: int
@@ -71,7 +71,7 @@ class HistoryRow(msgspec.Struct):
     records: list[Metrics | Text | Media]
     media: bool = False
     held: bool = False
-    axes: set[str] = set()
+    axes: dict[str, Any] = {}
     since: int = -1
     again: bool = False
 

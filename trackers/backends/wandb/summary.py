@@ -196,14 +196,14 @@ class SummaryResults:
         if kept.keys() != self._kept.keys():
             self._kept, self._state.kept = kept, name_floats(dict(kept))
 
-    def observe(self, seq: int | None, values: Mapping[str, Any], media: bool = False) -> set[str]:
+    def observe(self, seq: int | None, values: Mapping[str, Any], media: bool = False) -> dict[str, Any]:
         """Take a record's values (or, without a number, a row's): define what is new, and keep the results.
 
         Args:
             media: their results are known when their row is sent.
 
         Returns:
-            the step metrics that their row is to have.
+            the step metrics that their row is to have, with the last value of each; 0 for one without a value yet.
         """
         axes: set[str] = set()
         new = self._aggregates.take(seq)
@@ -237,7 +237,7 @@ class SummaryResults:
                 self._aggregated(name, definition, operations)
             else:
                 self._pending[name,] = self._shown[name] = value
-        return axes
+        return {name: self.axes.get(name, 0) for name in (nested(a) if nested(a) in self.axes else a for a in axes)}
 
     def _count(self, name: str, value: Any, media: bool, asked: bool) -> None:
         if media and not asked:  # the metric's number isn't its last value any more
@@ -382,19 +382,17 @@ class SummaryResults:
         """Note the newest values of these metrics from now on, for when results that were set are taken back."""
         self._logged = dict.fromkeys(names)
 
-    def complete(self, values: dict[str, Any], axes: Iterable[str]) -> None:
-        """Add to a row the last values of step metrics, where it lacks them, as W&B's client does: 0 for one without a
-        value yet.
+    def complete(self, values: dict[str, Any], axes: Mapping[str, Any], further: bool) -> None:
+        """Add to a row the last values of step metrics, where it lacks them, as W&B's client does.
 
         Args:
-            axes: the step metrics, as :meth:`observe` named them.
+            axes: the step metrics and their values, as :meth:`observe` told them. further: the summary is already.
         """
-        for axis in axes:
-            if axis not in values and nested(axis) not in values:
-                name = nested(axis) if nested(axis) in self.axes else axis
-                values[name] = self.axes.get(name, 0)
-                if self._is_last_value(name):
-                    self._pending.setdefault((name,), values[name])
+        for name, value in axes.items():
+            if name not in values and nested(name) not in values:
+                values[name] = value
+                if not further and self._is_last_value(name):
+                    self._pending.setdefault((name,), value)
 
     def publish(self, row: Mapping[str, Any] | None = None, runtime_s: int | None = None) -> None:
         """Send what has changed of the summary.

@@ -706,7 +706,7 @@ class WandbTracker(WandbPrecheck):
 
     def _publish(self, row: HistoryRow, values: dict[str, Any]) -> None:
         """Send a row, and before it what it changes of the summary."""
-        self._results.complete(values, row.axes)
+        self._results.complete(values, row.axes, row.again)
         runtime_s = self._clock.at(row.time)
         values |= {"_step": row.number, "_timestamp": row.time, "_runtime": runtime_s}
         # The script's own global_step may begin in the row's second record.

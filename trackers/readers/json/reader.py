@@ -26,6 +26,7 @@ from trackers.readers.json import lines as json_lines
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import (
     MAX_STEP,
+    SYSTEM_PREFIX,
     Alert,
     ArtifactFile,
     ArtifactRecord,
@@ -167,7 +168,7 @@ def _training(log: Log, run: SourceRun) -> Iterator[Record]:
     lists = [
         iter([starts]),
         _batches(_iterations(log, began, names, ours)),
-        _batches(_samples(log, began, names)),
+        *(_batches(_samples(log, began, names, machine)) for machine in (True, False)),
         _batches(_evals(log, began, names, ours)),
     ]
     tolerant = TolerantReader(run)
@@ -223,12 +224,14 @@ def _iterations(log: Log, began: float, names: Mapping[str, str], ours: bool) ->
             yield Metrics(step=row.get("iter"), time=clock if time is None else time, values=values)
 
 
-def _samples(log: Log, began: float, names: Mapping[str, str]) -> Iterator[Record]:
+def _samples(log: Log, began: float, names: Mapping[str, str], machine: bool) -> Iterator[Record]:
+    """The machine's samples, or training's rows without a loss, which come into the list later: each in order of time."""
     dropped = _dropped(log, names)
     for row in log.items("samples"):
         time = helpers.unix(row.get("time"))
         values = _values(row, dropped, _logged_names(row, names))
-        yield Metrics(step=row.get("iter"), time=began if time is None else time, values=values)
+        if any(name.startswith((SYSTEM_PREFIX, "gpu/")) for name in values) == machine:
+            yield Metrics(step=row.get("iter"), time=began if time is None else time, values=values)
 
 
 def _logged_names(row: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, str]:
