@@ -412,8 +412,8 @@ def on_axis(record: Record) -> list[Record]:
     step: over its own values it would be a diagonal.
 
     ``axis`` is the place of the step metric that ``define_metric`` gave (:mod:`trackers.metrics.axes`). A start that
-    goes back keeps both: what lies at the step counts up to ``from_step``, what lies at an axis up to ``axis``. ``axis``
-    of what lies at one is training's step, then.
+    goes back keeps both: what lies at the step counts up to ``from_step``, what lies at an axis up to ``axis``. What is
+    at its axis has training's step as ``axis``.
     """
     axis = getattr(record, "axis", None)
     if axis is None or isinstance(record, Start):

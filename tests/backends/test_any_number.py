@@ -1,4 +1,4 @@
-"""A delivery that begins anew goes on, whatever a metric of any name was: its state holds what it made of the values."""
+"""A delivery that begins anew goes on, whatever a metric of any name was: its state holds what it made of that."""
 
 from __future__ import annotations
 

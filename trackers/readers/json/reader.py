@@ -225,7 +225,7 @@ def _iterations(log: Log, began: float, names: Mapping[str, str], ours: bool) ->
 
 
 def _samples(log: Log, began: float, names: Mapping[str, str], machine: bool) -> Iterator[Record]:
-    """The machine's samples, or training's rows without a loss, which come into the list later: each in order of time."""
+    """The machine's samples, or training's rows without a loss, which come into the list later: each by time."""
     dropped = _dropped(log, names)
     for row in log.items("samples"):
         time = helpers.unix(row.get("time"))
