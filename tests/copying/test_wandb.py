@@ -163,9 +163,14 @@ def test_console_log_to_wandb(packed: bool, server: WandbServer) -> None:
     assert there.history[0][name] == pytest.approx(2.3)
 
 
-def test_offline_copy_lies_in_wandb_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With W&B offline the copy is a .wandb file with its media, and staged artifacts, which it is compared with."""
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_offline_copy_lies_in_wandb_files(elsewhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With W&B offline the copy is a .wandb file with its media, and staged artifacts, which it is compared with; in
+    WANDB_DIR beside those of other runs, too."""
     monkeypatch.delenv("WANDB_DIR", raising=False)
+    if elsewhere:
+        monkeypatch.setenv("WANDB_DIR", str(tmp_path / "files (of W&B)"))
+        assert one(logged().id, "wandb:team/others").agrees
     report = one(logged().id, "wandb:team/copies")
     assert report.agrees, str(report)
     assert report.stored.values == 50 * 2 + 8

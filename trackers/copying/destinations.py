@@ -104,10 +104,10 @@ class _Wandb(CopyTarget):
 
     @classmethod
     def source(cls, place: CopyPlace, info: RunInfo, state: Mapping[str, Any], run: Path) -> str:
-        url = urlsplit(str(state.get("url", "")))
-        if url.scheme not in ("http", "https"):
-            return f"wandb-file:{run / 'wandb'}"  # offline
-        return f"wandb:{url.path.replace('/runs/', '/').strip('/')}"
+        url = str(state.get("url", ""))
+        if not url.startswith(("http://", "https://")):
+            return f"wandb-file:{url.partition(' (upload: ')[0]}"  # offline, in WANDB_DIR or the copy's directory
+        return f"wandb:{urlsplit(url).path.replace('/runs/', '/').strip('/')}"
 
 
 class _Mlflow(CopyTarget):

@@ -124,7 +124,7 @@ class JsonTracker(JsonPrecheck):
     def own_files(info: RunInfo, state: State) -> list[Path]:
         """What of the run lies outside of its directory (:class:`trackers.tracker.Tracker`)."""
         chosen = option_directory(info, "JSON_DIR")
-        name = _book(state).file
+        name = msgspec.convert(dict(state).get("book", {}), JsonState, strict=False).file
         if chosen is None or not (confined.is_plain_name(name) and _is_log_of(chosen / name, info, chosen)):
             return []
         return [chosen / name, chosen / f"{Path(name).stem}.console.log"]
@@ -142,7 +142,7 @@ class JsonTracker(JsonPrecheck):
         self._saved_at, self._saved_bytes, self._saved_rows = float("-inf"), 0, 0
         self._changed = False
         remove_temporary(self._temporary)
-        self._book = _book(state)
+        self._book = msgspec.convert(dict(state).get("book", {}), JsonState, strict=False)  # floats by their names, too
         if self._book.file and not self._may_replace(self._book.file):
             self._book.file = ""
         answer = None
@@ -494,11 +494,6 @@ def _fold(totals: IterationTotals, name: str, item: Mapping[str, Any]) -> None:
 
 def _state(book: JsonState) -> Any:
     return name_floats(msgspec.to_builtins(book))
-
-
-def _book(state: State) -> JsonState:
-    """What :func:`_state` made: a float that isn't finite has its name there."""
-    return msgspec.convert(dict(state).get("book", {}), JsonState, strict=False)
 
 
 def _is_log_of(path: Path, info: RunInfo, directory: Path) -> bool:

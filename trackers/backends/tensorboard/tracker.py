@@ -214,7 +214,11 @@ class TensorboardTracker(TensorboardPrecheck):
         for at, event in enumerate(itertools.islice(self._events(), end)):
             if not begin <= event.step < min((step for place, step in earlier if place > at), default=math.inf):
                 continue
-            kept = [value for value in event.summary.value if _counts(start, event.step, value, value.tag in over)]
+            kept = [
+                one
+                for one in event.summary.value
+                if int(one.node_name or event.step) <= _last(start, one.tag, one.tag in over and not one.node_name)
+            ]
             if kept:
                 again = self._event(wall_time=event.wall_time, step=event.step)
                 again.summary.value.extend(kept)
@@ -354,11 +358,9 @@ class TensorboardTracker(TensorboardPrecheck):
         elif isinstance(record, Environment):
             draft.environment = merge(copy.deepcopy(draft.environment), record.values)
             self._add_about(event.summary, environment=record.values)
-        if axis is not None:
-            for value in event.summary.value:
-                value.node_name = str(axis)
-                if value.tag not in draft.over:
-                    draft.over = draft.over | {value.tag}
+        for value in event.summary.value if axis is not None else ():
+            value.node_name = str(axis)  # training's step, which tells what counts at one place of the step metric
+            draft.over = draft.over if value.tag in draft.over else draft.over | {value.tag}
         return event if event.summary.value else None
 
     def _session_start(self, record: Start, draft: TensorBoardState) -> Any:
@@ -373,7 +375,7 @@ class TensorboardTracker(TensorboardPrecheck):
         draft.attempt = max(draft.attempt, record.attempt)
         if record.from_step is not None and rewinds:
             draft.rewound = record.attempt
-            lasts = [_last(record, tag) for tag in draft.over]
+            lasts = [_last(record, tag, True) for tag in draft.over]
             step = min(step, record.from_step + 1, *lasts)
             draft.step, draft.top = min(draft.step, record.from_step), min(draft.top, max([record.from_step, *lasts]))
         event = self._event(wall_time=record.time, step=step)
@@ -428,18 +430,10 @@ class TensorboardTracker(TensorboardPrecheck):
         return event
 
 
-def _last(start: Start, tag: str) -> int:
-    """The last place that counts on a tag's axis where a run goes back."""
-    return start.axes.get(tag, (start.from_step or 0) if start.axis is None else start.axis)
-
-
-def _counts(start: Start, step: int, value: Any, over: bool) -> bool:
-    """Whether a point still counts where a run goes back; of one of an earlier release over a step metric, the place on
-    the axis tells, and not training's step."""
+def _last(start: Start, tag: str, over: bool) -> int:
+    """The last step that counts of a tag where a run goes back. over: its points lie at a step metric."""
     last = start.from_step or 0
-    if over and value.node_name:
-        return int(value.node_name) <= last
-    return step <= (_last(start, value.tag) if over else last)
+    return start.axes.get(tag, last if start.axis is None else start.axis) if over else last
 
 
 def _directories(info: RunInfo) -> tuple[Path, Path, str]:

@@ -196,14 +196,14 @@ class SummaryResults:
         if kept.keys() != self._kept.keys():
             self._kept, self._state.kept = kept, name_floats(dict(kept))
 
-    def observe(self, seq: int | None, values: Mapping[str, Any], media: bool = False) -> dict[str, Any]:
+    def observe(self, seq: int | None, values: Mapping[str, Any], media: bool = False) -> set[str]:
         """Take a record's values (or, without a number, a row's): define what is new, and keep the results.
 
         Args:
             media: their results are known when their row is sent.
 
         Returns:
-            the step metrics that their row is to have, with the last value of each; 0 for one without a value yet.
+            the step metrics that their row is to have.
         """
         axes: set[str] = set()
         new = self._aggregates.take(seq)
@@ -237,7 +237,7 @@ class SummaryResults:
                 self._aggregated(name, definition, operations)
             else:
                 self._pending[name,] = self._shown[name] = value
-        return {name: self.axes.get(name, 0) for name in (nested(a) if nested(a) in self.axes else a for a in axes)}
+        return axes
 
     def _count(self, name: str, value: Any, media: bool, asked: bool) -> None:
         if media and not asked:  # the metric's number isn't its last value any more
@@ -382,11 +382,15 @@ class SummaryResults:
         """Note the newest values of these metrics from now on, for when results that were set are taken back."""
         self._logged = dict.fromkeys(names)
 
+    def places(self, axes: Iterable[str]) -> dict[str, Any]:
+        """The last values of step metrics, by name; 0 for one without a value yet."""
+        return {name: self.axes.get(name, 0) for name in (nested(a) if nested(a) in self.axes else a for a in axes)}
+
     def complete(self, values: dict[str, Any], axes: Mapping[str, Any], further: bool) -> None:
-        """Add to a row the last values of step metrics, where it lacks them, as W&B's client does.
+        """Add to a row the values of step metrics that it lacks (:meth:`places`), as W&B's client does.
 
         Args:
-            axes: the step metrics and their values, as :meth:`observe` told them. further: the summary is already.
+            further: the summary is already.
         """
         for name, value in axes.items():
             if name not in values and nested(name) not in values:

@@ -527,7 +527,7 @@ class WandbTracker(WandbPrecheck):
         self._rows.add(record, values)  # may send the row before this one, whose results don't know of this one
         axes = self._results.observe(record.seq, values, isinstance(record, Media))
         for row in self._rows.rows_of(record) if axes else ():
-            row.axes |= axes
+            row.axes |= self._results.places(axes)
 
     def _medium(self, record: Media, seq: int) -> Any:
         """A medium as an object of W&B's. seq: of the record that it came with."""
