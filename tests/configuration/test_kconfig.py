@@ -370,6 +370,7 @@ endif
         ("CONFIG_DEEP=yes", []),
         ("CONFIG_SHAPE=round", [".config:1: SHAPE=round isn't taken: it must be text in double quotes"]),
         ("CONFIG_DEPTH = 3", [".config:1: malformed line 'CONFIG_DEPTH = 3' isn't taken: write CONFIG_DEPTH=value"]),
+        ("deep and more", [".config:1: malformed line 'deep and more' isn't taken: write CONFIG_NAME=value"]),
         ("CONFIG_DEPTH=2\nCONFIG_DEPTH=3", [".config:2: DEPTH is set to '3', but .config:1 says '2'"]),
         (
             "CONFIG_SMALL=y\nCONFIG_LARGE=y",

@@ -141,10 +141,9 @@ def _judge_malformed(contents: Contents, line: str, source: str, tree: Tree, exp
     ours = "CONFIG_" in line and (tree.knows(name) or is_prefixed(name))
     if explicit or ours:
         raise ConfigError(f"{source}: malformed line {quoted(line.strip())}: {_advice(line, name, tree)}")
-    if tree.knows_elsewhere(name):
-        contents.remarks.append(
-            f"{source}: malformed line {quoted(line.strip())} isn't taken: write CONFIG_{name}=value"
-        )
+    if tree.foreign:  # as conf warns, whatever it says
+        meant = f"CONFIG_{name if tree.knows_elsewhere(name) else 'NAME'}=value"
+        contents.remarks.append(f"{source}: malformed line {quoted(line.strip())} isn't taken: write {meant}")
 
 
 def _meant_for_us(unknown: list[tuple[str, str]], contents: Contents, tree: Tree) -> list[tuple[str, str]]:

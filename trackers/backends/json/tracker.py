@@ -154,7 +154,7 @@ class JsonTracker(JsonPrecheck):
             state.pop(CONSOLE, None)
         if not self._book.file:
             self._book.file = self._reserve()
-            state["book"] = _state(self._book)
+            state["book"] = name_floats(msgspec.to_builtins(self._book))
             state["url"] = str(self._path)
             if answer is None:
                 state.save()
@@ -240,7 +240,7 @@ class JsonTracker(JsonPrecheck):
 
     def _commit(self, book: JsonState) -> None:
         self._book = book
-        self._state["book"] = _state(book)
+        self._state["book"] = name_floats(msgspec.to_builtins(book))
         self._state[DIGESTS] = dict(self._digests)
         self._changed = True
 
@@ -490,10 +490,6 @@ def _fold(totals: IterationTotals, name: str, item: Mapping[str, Any]) -> None:
         totals.add_eval(item)
     elif name == "checkpoints":
         totals.checkpoints += 1
-
-
-def _state(book: JsonState) -> Any:
-    return name_floats(msgspec.to_builtins(book))
 
 
 def _is_log_of(path: Path, info: RunInfo, directory: Path) -> bool:
