@@ -50,4 +50,4 @@ def test_fractions_nan_and_negative_numbers_are_no_places() -> None:
     rows = [{"epoch": value} for value in (0.0, 0.5, 1.0, float("nan"), -1, True)]
     assert places(made, rows, "loss") == [0, 1, 2, 3, 4, 4]
     assert len(said) == 1
-    assert "0.5 is no whole number" in said[0]
+    assert "0.5 is no whole number from 0 on" in said[0]

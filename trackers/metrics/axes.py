@@ -65,7 +65,7 @@ class Axes:
             if position is None or name in self._uncounted:
                 if name not in self._uncounted:
                     self._uncounted.add(name)
-                    self._say_once(name, f"{value!r:.40} is no whole number")
+                    self._say_once(name, f"{value!r:.40} is no whole number from 0 on")
                 position = step if last is None else max(step, last + 1)
             elif last is not None and position < last:
                 self._say_once(name, f"it went back from {last} to {position}")

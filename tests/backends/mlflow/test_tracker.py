@@ -422,6 +422,24 @@ def test_results_are_logged_once(info: RunInfo) -> None:
     assert json.loads(artifacts(info)["summary.json"].read_text())["final/best"] == 2.5
 
 
+def test_result_that_is_a_number_and_then_a_text_is_no_number(info: RunInfo) -> None:
+    """And a text that becomes a number is no tag: of an attempt's end before, or before an edit, they stayed."""
+    records = stream([
+        Metrics(step=7, time=T0, values={"loss": 1.0}),
+        Summary(time=T0 + 1, values={"a": 3.0, "b": "small", "c": 1.0, "d": "old"}),
+        Start(time=T0 + 5, attempt=2),
+        Summary(time=T0 + 6, values={"a": "big", "b": 4.0}, removed=["c", "d"]),
+    ])  # fmt: skip
+    driver = Driver(MlflowTracker, info)
+    for count in (2, len(records), len(records)):
+        driver.deliver(records[:count], status=Status("finished", time=T0 + 20))
+    data = stored(info).data
+    assert {name: tag for name, tag in data.tags.items() if name.startswith("final/")} == {"final/a": "big"}
+    assert data.metrics["final/b"] == 4.0
+    assert math.isnan(data.metrics["final/a"])
+    assert math.isnan(data.metrics["final/c"])
+
+
 def test_steps_and_values_keep_as_mlflow_can(info: RunInfo) -> None:
     """Steps repeat and go back, NaN stays, infinities are the largest doubles, integers are doubles."""
     deliver(

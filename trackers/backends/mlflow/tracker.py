@@ -372,20 +372,19 @@ class MlflowTracker(MlflowPrecheck):
         another step as a curve. MLflow takes the point of the highest step for the newest, then the latest: where an
         earlier release put one at another step, the new point is put beside it."""
         steps = {metric.key: metric.step for metric in run.data._metric_objs}
-        for name, at in self._state.get("gone", {}).items():  # MLflow deletes no metric: what is none any more is NaN
-            key = self._mapped(name)
-            if name not in self._state["final"] and key in steps:
-                self._requests.metric(name, math.nan, at, steps[key])
-            elif name not in self._state["final"] and key in run.data.tags:
-                self._client.delete_tag(self._run_id, key)
-        for name, (value, at, *_) in self._state["final"].items():
+        gone = {name: (None, at) for name, at in self._state.get("gone", {}).items()}
+        for name, (value, at, *_) in {**gone, **self._state["final"]}.items():
+            key, number = self._mapped(name), _number(value)
             if is_unasked(name):
                 continue
-            number = _number(value)
-            if number is not None:
-                self._requests.metric(name, number, at, steps.get(self._mapped(name), 0))
-            else:
-                self._requests.tag(self._mapped(name), _text(value)[:TAG_LENGTH])
+            if number is None and key in steps:  # MLflow deletes no metric: what is none any more, or a text, is NaN
+                self._requests.metric(name, math.nan, at, steps[key])
+            elif number is not None:
+                self._requests.metric(name, number, at, steps.get(key, 0))
+            if value is not None and number is None:
+                self._requests.tag(key, _text(value)[:TAG_LENGTH])
+            elif key in run.data.tags:
+                self._client.delete_tag(self._run_id, key)
 
     def _describe(self, record: Record) -> None:
         if isinstance(record, Config):
