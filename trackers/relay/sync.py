@@ -153,16 +153,9 @@ class RunSync:
     """
 
     def __init__(
-        self,
-        run: RunDirectory,
-        to: Sequence[str],
-        *,
-        follow: bool,
-        echo: bool = True,
-        trusted: bool = False,
-        verify: bool = False,
-        gone: bool = False,
-    ) -> None:
+        self, run: RunDirectory, to: Sequence[str], *, follow: bool, echo: bool = True, trusted: bool = False,
+        verify: bool = False, gone: bool = False,
+    ) -> None:  # fmt: skip
         self.run = run
         self.info = run.read_info()
         self.names = list(to) or [name for name in self.info.trackers if not registry.is_inside(name)]

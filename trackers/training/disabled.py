@@ -31,16 +31,9 @@ class NullRun(NotMeasuring, WandbRun):
     _keeps_values = False
 
     def __init__(
-        self,
-        *,
-        run_id: str = "",
-        name: str = "",
-        project: str = "",
-        config: Mapping[str, Any] | None = None,
-        mode: str = "disabled",
-        directory: str = "",
-        on_finish: Callable[[NullRun], None] = lambda run: None,
-    ) -> None:
+        self, *, run_id: str = "", name: str = "", project: str = "", config: Mapping[str, Any] | None = None,
+        mode: str = "disabled", directory: str = "", on_finish: Callable[[NullRun], None] = lambda run: None,
+    ) -> None:  # fmt: skip
         self._on_finish: Callable[[Any], None] = on_finish
         self.id = run_id
         self.name = name

@@ -495,6 +495,25 @@ def test_artifact_takes_no_file_from_elsewhere(server: WandbServer, tmp_path: Pa
     assert [item.files for item in server.store.artifacts] == [{"kept": b"12"}]
 
 
+def test_code_of_a_run_arrives(tmp_path: Path) -> None:
+    """W&B's client keeps such names for itself: what ``log_code`` had kept was refused."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/train.py").write_bytes(b"1")
+    files = [ArtifactFile(path="train.py", file="train.py")]
+    names = ("source-p-train.py", "mine")
+    driver(tmp_path, options={"WANDB_MODE": "offline"}).deliver(
+        stream([ArtifactRecord(time=T0, name=name, type="code", files=files) for name in names])
+    )
+    (path,) = tmp_path.rglob("*.wandb")
+    found = list(wandb_records(path))
+    kept = [record.artifact for record in found if record.HasField("artifact")]
+    assert [(one.name, one.type, [file.path for file in one.manifest.contents]) for one in kept] == [
+        (name, "code", ["train.py"]) for name in names
+    ]
+    changes = [item for record in found if record.HasField("config") for item in record.config.update]
+    assert [item.value_json for item in changes if item.key == "_wandb"] == ['{"code_path":"source-p-train.py"}']
+
+
 @pytest.mark.slow
 def test_artifacts_and_alerts_arrive_once(server: WandbServer, tmp_path: Path) -> None:
     """Artifacts come with files, references, aliases and metadata; delivered twice they are still one, as alerts."""

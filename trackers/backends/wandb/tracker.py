@@ -787,8 +787,6 @@ class WandbTracker(WandbPrecheck):
         self._sent_file.alert(record.id)
 
     def _artifact(self, record: ArtifactRecord) -> None:
-        import wandb
-
         if record.id in self._state.artifacts:
             return
         metadata = dict(record.metadata)
@@ -796,7 +794,7 @@ class WandbTracker(WandbPrecheck):
         name = artifact_name(original)
         if name != original:
             metadata.setdefault("name", original)
-        artifact = wandb.Artifact(name, type=record.type, description=record.description, metadata=metadata)
+        artifact = private_names.new_artifact(name, record.type, record.description, metadata)
         for file in record.files:
             if file.file:
                 source = media_files.path(self._info, file)
@@ -809,6 +807,8 @@ class WandbTracker(WandbPrecheck):
                 logged.wait(timeout=int(ARTIFACT_TIMEOUT_S))
             except ValueError as error:  # wandb raises it when the server refused the artifact
                 raise Unavailable(f"artifact {record.name!r} wasn't taken: {error}") from error
+        if private_names.is_code(name, record.type):
+            private_names.set_config(self._run, {"_wandb": {"code_path": name}})
         if record.link:
             self._link(logged, record)
         self._state.artifacts = [*self._state.artifacts, record.id][-REMEMBERED:]
