@@ -21,9 +21,10 @@ from benchmarks.common import Figure, cores, table
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"
 PICTURE = HERE.parent / "docs" / "pictures" / "side-by-side.png"
-NAMES = ("side_by_side", "log_call", "startup", "training_step", "delivery_rate", "sampling", "log_reading", "analysis",
-         "plotting", "reading", "copying", "ranks", "nodes", "nodes_tls", "storing", "instruments", "inspection",
-         "file_trackers", "stop_look", "console_capture", "finishing", "crowd", "sweep", "ui", "lake")  # fmt: skip
+NAMES = ("side_by_side", "log_call", "startup", "training_step", "delivery_rate", "sampling", "log_reading", "masking",
+         "analysis", "plotting", "reading", "copying", "ranks", "nodes", "nodes_tls", "storing", "instruments",
+         "inspection", "file_trackers", "stop_look", "console_capture", "finishing", "crowd", "sweep", "ui",
+         "lake")  # fmt: skip
 MORE = {"sweep": ("--runs", "60")}
 """Options of a benchmark that would take the longest: 60 runs say what a thousand do."""
 HEAD = """# Results

@@ -63,6 +63,7 @@ _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,60}(?:PRIVATE KEY|OPENSSH KEY|OpenVPN Static key V\d)(?: BLOCK)?-----"
     r"|PuTTY-User-Key-File-\d:"
 )
+_SEVERAL_LINES = re.compile("\n|-----BEGIN|PuTTY")
 _PASSES = 4
 """Maximum number of passes over one line."""
 _NEAR = 5
@@ -139,28 +140,33 @@ def mask_addresses(text: str) -> str:
 
 def mask_source(text: str) -> str:
     """Text such as a patch, a command or a message, with known forms masked, and what a secret's name is given."""
-    if "\0" in text:  # as an environment has it, each entry by itself
-        return "\0".join(map(mask_source, text.split("\0")))
-    settled: set[str] = set()
-    before, text = text, _mask(text, None, settled)[0]
+    if "\0" in text:  # as an environment has it, each entry as a line
+        entries = text.split("\0")
+        alone = {entry: "" for entry in entries if _SEVERAL_LINES.search(entry)}
+        plain = list(dict.fromkeys(entry for entry in entries if entry not in alone))
+        masked = mask_source("\n".join(plain)).split("\n")
+        alone |= dict(zip(plain, masked, strict=True)) if len(masked) == len(plain) else dict.fromkeys(plain, "")
+        return "\0".join(map({entry: done or mask_source(entry) for entry, done in alone.items()}.__getitem__, entries))
+    known_lines: dict[str, str] = {}
+    before, text = text, _mask(text, None, known_lines)[0]
     for _ in range(_PASSES - 1):  # what is masked may uncover the form of what stands beside it
         if text == before:
             break
-        before, text = text, _mask_near_changes(before, text, settled)
+        before, text = text, _mask_near_changes(before, text, known_lines)
     return text
 
 
-def _mask_near_changes(before: str, text: str, settled: set[str]) -> str:
+def _mask_near_changes(before: str, text: str, known: dict[str, str]) -> str:
     """A masked text masked again, but for the lines that are far from what was masked: there nothing is new."""
     old, new = before.split("\n"), text.split("\n")
     if len(old) != len(new):
-        return _mask(text, None, settled)[0]
+        return _mask(text, None, known)[0]
     changed, place = [], 0
     for one, other in zip(old, new, strict=True):
         if one != other:
             changed.append(place)
         place += len(other) + 1
-    return _around(text, changed, lambda part, _: _mask(part, None, settled)[0])
+    return _around(text, changed, lambda part, _: _mask(part, None, known)[0])
 
 
 def _around(text: str, places: Sequence[int], change: Callable[[str, list[int]], str]) -> str:
@@ -190,7 +196,7 @@ def _around(text: str, places: Sequence[int], change: Callable[[str, list[int]],
     return "".join([*parts, text[position:]])
 
 
-def _mask(text: str, table: Columns | None, settled: set[str]) -> tuple[str, Columns | None]:
+def _mask(text: str, table: Columns | None, known: dict[str, str]) -> tuple[str, Columns | None]:
     """A text that begins in a table, masked, and the table that it ends in."""
     text = mask_text(text)
     places = _telling(text)
@@ -203,10 +209,10 @@ def _mask(text: str, table: Columns | None, settled: set[str]) -> tuple[str, Col
         listed = UNPACKED.sub(in_values, listed)
     if listed != text:
         text, places = listed, _telling(listed)
-    return _rows(_around(text, sorted(places), functools.partial(_mask_names, settled)), table)
+    return _rows(_around(text, sorted(places), functools.partial(_mask_names, known)), table)
 
 
-def _mask_names(settled: set[str], text: str, places: list[int]) -> str:
+def _mask_names(known: dict[str, str], text: str, places: list[int]) -> str:
     """Some lines with what secrets' names are given masked. places: where such names begin."""
     spanned = _until_same(SPANNING, text)
     if spanned != text:
@@ -216,25 +222,24 @@ def _mask_names(settled: set[str], text: str, places: list[int]) -> str:
         if place >= position:
             begin, end = text.rfind("\n", position, place) + 1, text.find("\n", place)
             begin, end = max(begin, position), len(text) if end < 0 else end
-            parts += [text[position:begin], _in_line(text[begin:end], settled)]
+            parts += [text[position:begin], _in_line(text[begin:end], known)]
             position = end
     return "".join([*parts, text[position:]])
 
 
-def _in_line(line: str, settled: set[str]) -> str:
+def _in_line(line: str, known: dict[str, str], passes: int = _PASSES) -> str:
     """A line masked.
 
     Args:
-        settled: lines that masking leaves as they are; gets this one when it is.
+        known: lines, and what masking makes of them; gets this one.
     """
-    if line in settled:
-        return line
-    spaced = line if line.isascii() else line.translate(_SPACES)
-    found = _until_same(CONTEXTS, spaced)
-    masked = _beside(in_commands(found))
-    if masked == found:
-        settled.add(found)
-    return line if masked == spaced else masked
+    if line not in known:
+        spaced = line if line.isascii() else line.translate(_SPACES)
+        masked = _apply(CONTEXTS, spaced) if passes else spaced
+        # What is masked may uncover the form of what stands beside it, and many lines are one when they are masked.
+        masked = _beside(in_commands(spaced)) if masked == spaced else _in_line(masked, known, passes - 1)
+        known[line] = line if masked == spaced else masked
+    return known[line]
 
 
 def _rows(text: str, table: Columns | None) -> tuple[str, Columns | None]:
@@ -346,7 +351,7 @@ class LineMask:
 
     def _after(self, named: str, text: str) -> tuple[str, Columns | None]:
         if not named:
-            return _mask(text, self._table, set())
+            return _mask(text, self._table, {})
         masked = mask_source(f"{named}\n{text}").split("\n", named.count("\n") + 1)[-1]
         return _rows(masked, self._table)
 

@@ -666,9 +666,10 @@ _FRAGMENTS = {
     "NAME": r"(?P<name>[^\W\d][\w.\-]{0,80})",
     # One that begins where the word does: behind each of its letters it would be looked for anew.
     "BARE": r"(?<![^\W\d])(?=(?P<name>[^\W\d][\w.\-]{0,80}))(?P=name)",
-    # Between quotes; one before a letter is part of the text: 'it's'.
+    # Between quotes; one before a letter is part of the text: 'it's'. Of these a few: each may begin a text of its own.
     "QUOTED": r"""[a-zA-Z]{0,2}(?P<quote>\\{0,7}(?:"{3}|'{3}|["'`]))"""
-    r"""(?P<value>(?:(?!(?P=quote)(?:\W|$))(?:\\[^\n]|[^\n\\])){1,4000})(?P=quote)""",
+    r"""(?P<value>(?:(?!(?P=quote))(?:\\[^\n]|[^\n\\])){1,4000}"""
+    r"""(?:(?P=quote)(?!\W|$)(?:(?!(?P=quote))(?:\\[^\n]|[^\n\\])){0,4000}){0,4})(?P=quote)""",
     "WORD": r"""(?P<quote>["']?)(?P<value>[^\s"'\-][^\s"']{0,400})(?P=quote)""",
     "BEGIN": r"^[+\- ]?[ \t]{0,80}",  # of a line, of a patch, too
     "END": r"[ \t]{0,80}\\?\r?$",
@@ -678,7 +679,8 @@ _FRAGMENTS = {
     "VALUED": r"""["']?(?:(?:[a-z]{1,12}V|[vV]|[pP]arameterV)al(?:ue)?|content)["']?\s{0,4}[:=][ \t]{0,4}""",
     "SAID": _SAID,
 }
-_FRAGMENTS["PHRASE"] = _FRAGMENTS["QUOTED"].replace("{1,4000}", "{1,400}")
+_FRAGMENTS["PHRASE"] = r"(?<!\\)" + _FRAGMENTS["QUOTED"][13:].replace("4000", "400").replace("{0,4}", "{0,1}")
+"""What stands before a name: whatever is quoted may be it, so it is looked through once or twice."""
 _FRAGMENT = re.compile("~([A-Z]+)~")
 
 
@@ -716,7 +718,7 @@ CONTEXTS = Contexts(
     ), _of_call),
     # key = given or "value"
     Context((" or ", "||", "??", " else "), _in(
-        r"(?<![\w.])~NAME~\s?[:=][^\n]{0,200}?(?:\bor|\|\||\?\?|\belse)\s?~QUOTED~",
+        r"(?<![\w.])~NAME~\s?[:=](?:[^\n:=]{0,200}?[:=]{1,3}){0,2}?[^\n:=]{0,200}?(?:\bor|\|\||\?\?|\belse)\s?~QUOTED~",
     ), _by_name),
     # environ.get("name") or "value"
     Context((" or ", "||", "??"), _in(r"""["']~NAME~["']\s?[\])]{1,2}\s?(?:\bor|\|\||\?\?)\s?~QUOTED~"""), _by_name),
@@ -1037,8 +1039,8 @@ SPANNING = Contexts(
 """Those that may span lines."""
 
 QUERY = Contexts(Context(("=",), _in(
-    r"""(?:[?&;]|(?:^|(?<=["'\s]))(?=[^\s"'#;]{1,4000}&))(?P<name>[\w.\-]{1,80})=(?P<value>[^&\s"'#;]{1,4000})""",
-    r"""(?=[&\s"'#;]|$)""",
+    r"""(?:[?&;]|(?:^|(?<=["'\s]))(?=[^\s"'#;]{1,4000}&))(?P<name>[\w.\-]{1,80})=(?P<value>[^&\s"'#;?]{1,4000}""",
+    r"""(?:\?[^&\s"'#;?]{0,4000}){0,4})(?=[&\s"'#;?]|$)""",
 ), _of_query))  # fmt: skip
 """That of addresses."""
 

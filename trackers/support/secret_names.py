@@ -202,23 +202,29 @@ _AROUND = re.compile(r"[\w.\-]{0,80}")
 
 
 def names_in(text: str, small: str) -> Iterator[tuple[int, str]]:
-    """Where words of secrets' names stand in a text, and the whole name around each; in no order.
+    """Where words of secrets' names stand in a text, and the whole name around each, in their order.
 
     Args:
         small: the text in small letters, character for character.
     """
+    hits: list[tuple[int, int]] = []
     for stem in STEMS + SHORT_STEMS:
         at = small.find(stem)
         while at >= 0:
             end = at + len(stem)
             if len(stem) > 3 or stem not in SHORT_STEMS or not small[end : end + 1].isalpha():
-                before, after = _AROUND.match(text[max(0, at - 80) : at][::-1]), _AROUND.match(text, end)
-                assert before is not None
-                assert after is not None
-                name = f"{before[0][::-1]}{text[at:end]}{after[0]}"
-                bare = name[2:] if name.startswith("-D") else name.lstrip("-.0123456789")
-                yield at - len(before[0]) + len(name) - len(bare), bare
+                hits.append((at, end))
             at = small.find(stem, end)
+    whole = -1
+    for at, end in sorted(hits):
+        if at >= whole:  # of a name with several words each would be the same again
+            before, after = _AROUND.match(text[max(0, at - 80) : at][::-1]), _AROUND.match(text, end)
+            assert before is not None
+            assert after is not None
+            name = f"{before[0][::-1]}{text[at:end]}{after[0]}"
+            bare = name[2:] if name.startswith("-D") else name.lstrip("-.0123456789")
+            yield at - len(before[0]) + len(name) - len(bare), bare
+            whole = after.end() if max(len(before[0]), len(after[0])) < 80 else -1
 
 
 def split(name: str) -> list[str]:
