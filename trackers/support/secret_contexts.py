@@ -680,7 +680,6 @@ _FRAGMENTS = {
     "SAID": _SAID,
 }
 _FRAGMENTS["PHRASE"] = r"(?<!\\)" + _FRAGMENTS["QUOTED"][13:].replace("4000", "400").replace("{0,4}", "{0,1}")
-"""What stands before a name: whatever is quoted may be it, so it is looked through once or twice."""
 _FRAGMENT = re.compile("~([A-Z]+)~")
 
 
