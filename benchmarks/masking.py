@@ -16,7 +16,8 @@ PLAIN = "the loss of step 12 is 0.5, and training goes on; see train.py for more
 NAMES = ("password", "api_key", "token", "secret", "pwd", "HF_TOKEN", "pw", "client_secret", "auth", "PASSWORD",
          "login", "private_key", "Authorization", "x-api-key", "username", "name", "sig", "passphrase")  # fmt: skip
 SIGNS = ("=", ":", " ", ": ", " = ", '="', "='", '":"', ",", " is ", "|", "->", "(", ")", "[", "]", "{", "<", ">",
-         "//", "@", "&", "?", '\\"', "\t", ";", "--", " -p ", "${", "`", " == ", "_", "\r", "'", '"', "</", " - ")  # fmt: skip
+         "//", "@", "&", "?", '\\"', "\t", ";", "--", " -p ", "${", "`", " == ", "_", "\r", "'", '"', "</",
+         " - ")  # fmt: skip
 VALUES = ("hunter2", "x", "abc123DEF456ghi789", "***", "None", "a", "0", "os.environ", "get", "insert into", "values",
           "Bearer", "http", "mysql", "curl", "docker", "export", "ENV", "set", "the", "ey", "AKIA")  # fmt: skip
 REPEATED = (("password == ", 'a"'), ("password == ", '\\"'), ("https://x?token=x", "?a=b"), ("password or ", "a="),
