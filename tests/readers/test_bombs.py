@@ -19,10 +19,13 @@ import trackers
 from tests.analysis.support import T0, write_run
 from tests.fuzz.mutate import wandb_file
 from trackers.analysis.run_list import listing
+from trackers.copying.transfer import copy
 from trackers.errors import Damaged, NotFound, UsageError
 from trackers.formats.tensorboard_event import TFRecordFramer
+from trackers.journal.integrity import check
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader, last_record
+from trackers.readers import journal
 from trackers.records import ArtifactFile, ArtifactRecord, Media, MediaFile
 from trackers.retention.archive import put_back
 from trackers.support.seekable_zstd import PackedFile, need_zstd, open_file
@@ -199,6 +202,23 @@ def test_run_of_holes_is_listed() -> None:
     assert RunDirectory(good).sizes()["rank-1.1"] == 0
     assert StreamReader(stream).read() == []
     assert len(trackers.load(str(good)).metrics()) == 1
+
+
+def test_hole_of_a_stream_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is behind it isn't read: whoever reads the run hears of it, each time, a copy's report and a check too."""
+    monkeypatch.setattr(journal, "CACHED_BYTES", 1)
+    path = write_run("bad", [(1, 1, {"loss": 1.0})])
+    stream = path / "streams/rank-0.1.jsonl"
+    size = stream.stat().st_size
+    os.truncate(stream, 12 << 40)
+    for _ in range(3):
+        (run,) = journal.JournalReader().runs(str(path))
+        journal.JournalReader().columns(run)
+        assert run.note.startswith("1 damaged line of the journal skipped"), run.note
+    assert {one.name: one.damaged for one in check(RunDirectory(path))}["rank-0.1"] == [size]
+    (report,) = copy("runs/digits", "out")
+    assert report.agrees
+    assert [line for line in report.messages if "1 damaged line of the journal skipped" in line]
 
 
 USED = """

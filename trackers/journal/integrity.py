@@ -11,7 +11,7 @@ import msgspec
 from trackers import records
 from trackers.journal.checksums import POLL_S, SUFFIX, TURN_BYTES, ChecksumReader, ChecksumWriter, skipped
 from trackers.journal.run_directory import EDITS, RunDirectory
-from trackers.journal.stream import StreamReader
+from trackers.journal.stream import HOLE_BYTES, StreamReader
 from trackers.support.interruption import suppress
 
 FINAL_S = 2.0
@@ -76,7 +76,8 @@ def check(run: RunDirectory, go_on: Callable[[], bool] = lambda: True) -> list[S
         with suppress(OSError, records.CorruptLine):
             while go_on() and (batch := reader.read(50_000)):
                 found.records += len(batch)
-        found.damaged = sorted(set(reader.damage))
+        hole = [reader.offset] if size - reader.offset >= HOLE_BYTES else []
+        found.damaged = sorted({*reader.damage, *hole})
         checked.append(found)
     return checked
 

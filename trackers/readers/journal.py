@@ -18,7 +18,7 @@ from trackers.journal.integrity import damage_note
 from trackers.journal.naming import runs_named
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import observe
-from trackers.journal.stream import BLOCK_BYTES, PRECEDING_BYTES, StreamReader, is_endless
+from trackers.journal.stream import BLOCK_BYTES, HOLE_BYTES, PRECEDING_BYTES, StreamReader, is_endless
 from trackers.object_storage import addresses
 from trackers.readers import helpers
 from trackers.readers.boundary import add_note, bounded
@@ -27,7 +27,7 @@ from trackers.readers.columns import STREAM_BITS, Block, ColumnBlocks, merge_blo
 from trackers.readers.helpers import merged
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Finish, Record
-from trackers.support.seekable_zstd import open_file
+from trackers.support.seekable_zstd import open_file, size_of
 
 CACHED_BYTES = 64 * 1024
 """Minimum size of new lines that are cached as columns; reading fewer costs less than a cache file."""
@@ -168,8 +168,10 @@ def blocks(
 def _counting(
     history: AttemptHistory, name: StreamName, path: Path, damaged: Callable[[int], object]
 ) -> Iterator[list[Record]]:
-    for batch, _ in blocks(path, damaged=damaged):
+    offset = 0
+    for batch, offset in blocks(path, damaged=damaged):
         yield history.valid(name, batch)
+    damaged(size_of(path) - offset >= HOLE_BYTES)
 
 
 class StreamContent(NamedTuple):
@@ -203,15 +205,15 @@ def read_stream(path: Path, keep: bool = True) -> StreamContent:
         offset = end
         others.extend(columns.add(batch))
         columns.flush()
-    fresh = columns.blocks()
+    fresh, hole = columns.blocks(), size_of(path) - offset >= HOLE_BYTES  # it is seen anew each time, and not in the cache
     if keep and offset - start >= CACHED_BYTES:
         write = cache.append if cached is not None else cache.replace
         state = {"offset": offset, "mark": preceding_bytes(path, offset), "damaged": sum(damage)}
         write(state, columns.count, fresh, others)
     if cached is None:
-        return StreamContent(fresh, others, columns.count, offset, sum(damage))
+        return StreamContent(fresh, others, columns.count, offset, sum(damage) + hole)
     joined = merge_blocks([*cached.blocks, *fresh])
-    return StreamContent(joined, [*cached.others, *others], columns.count, offset, sum(damage))
+    return StreamContent(joined, [*cached.others, *others], columns.count, offset, sum(damage) + hole)
 
 
 def _is_unchanged(path: Path, state: dict[str, Any]) -> bool:

@@ -228,11 +228,7 @@ def _mask_names(known: dict[str, str], text: str, places: list[int]) -> str:
 
 
 def _in_line(line: str, known: dict[str, str], passes: int = _PASSES) -> str:
-    """A line masked.
-
-    Args:
-        known: lines, and what masking makes of them; gets this one.
-    """
+    """A line masked. known: lines, and what masking makes of them; gets this one."""
     if line not in known:
         spaced = line if line.isascii() else line.translate(_SPACES)
         masked = _apply(CONTEXTS, spaced) if passes else spaced
