@@ -168,10 +168,11 @@ def blocks(
 def _counting(
     history: AttemptHistory, name: StreamName, path: Path, damaged: Callable[[int], object]
 ) -> Iterator[list[Record]]:
-    offset = 0
+    end = 0
     for batch, offset in blocks(path, damaged=damaged):
         yield history.valid(name, batch)
-    damaged(size_of(path) - offset >= HOLE_BYTES)
+        end = offset
+    damaged(size_of(path) - end >= HOLE_BYTES)
 
 
 class StreamContent(NamedTuple):
@@ -205,7 +206,7 @@ def read_stream(path: Path, keep: bool = True) -> StreamContent:
         offset = end
         others.extend(columns.add(batch))
         columns.flush()
-    fresh, hole = columns.blocks(), size_of(path) - offset >= HOLE_BYTES  # it is seen anew each time, and not in the cache
+    fresh, hole = columns.blocks(), size_of(path) - offset >= HOLE_BYTES  # not in the cache: it is found each time
     if keep and offset - start >= CACHED_BYTES:
         write = cache.append if cached is not None else cache.replace
         state = {"offset": offset, "mark": preceding_bytes(path, offset), "damaged": sum(damage)}
