@@ -214,9 +214,8 @@ def _mask(text: str, table: Columns | None, known: dict[str, str]) -> tuple[str,
 
 def _mask_names(known: dict[str, str], text: str, places: list[int]) -> str:
     """Some lines with what secrets' names are given masked. places: where such names begin."""
-    spanned = _until_same(SPANNING, text)
-    if spanned != text:
-        text, places = spanned, sorted(_telling(spanned))
+    if (spanned := _apply(SPANNING, text)) != text:  # what is masked may uncover the form of what stands beside it
+        return _mask_names(known, spanned, sorted(_telling(spanned)))
     parts, position = [], 0
     for place in places:
         if place >= position:
@@ -266,15 +265,6 @@ def _small(text: str) -> str:
     """A text in small letters, character for character."""
     small = text.lower()
     return small if len(small) == len(text) else "".join(one.lower()[:1] or one for one in text)
-
-
-def _until_same(contexts: Contexts, text: str) -> str:
-    """A text masked until nothing changes: what is masked may uncover the form of what stands beside it."""
-    for _ in range(_PASSES):
-        before, text = text, _apply(contexts, text)
-        if text == before:
-            break
-    return text
 
 
 def _beside(text: str) -> str:
