@@ -292,15 +292,16 @@ def _into_journal(source_records: Iterator[Record], run: SourceRun, directory: R
     for record in source_records:
         if isinstance(record, Start):
             continue
-        if isinstance(record, Media):
-            for item in record.items:
-                item.file = _copy_file(run, item.file, directory) if item.file else ""
-                if record.type == "table":
-                    for cell in _cells(item, directory):
-                        _copy_file(run, cell, directory)
-        elif isinstance(record, ArtifactRecord):
-            for file in record.files:
-                file.file = _copy_file(run, file.file, directory, file.size) if file.file else ""
+        match record:
+            case Media():
+                for item in record.items:
+                    item.file = _copy_file(run, item.file, directory) if item.file else ""
+                    if record.type == "table":
+                        for cell in _cells(item, directory):
+                            _copy_file(run, cell, directory)
+            case ArtifactRecord():
+                for file in record.files:
+                    file.file = _copy_file(run, file.file, directory, file.size) if file.file else ""
         yield record
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import sys
 import wave
 from array import array as sequence
 from pathlib import Path
@@ -84,7 +85,7 @@ def _pcm(data: Any) -> tuple[int, bytes]:
     if isinstance(data, (list, tuple)) and data and isinstance(data[0], (int, float)):
         whole = all(isinstance(item, int) for item in data)
         samples = sequence("h", (_clip(item if whole else item * 32767) for item in data))
-        if _big_endian():
+        if sys.byteorder == "big":
             samples.byteswap()
         return 1, samples.tobytes()
     import numpy as np
@@ -110,12 +111,6 @@ def _pcm(data: Any) -> tuple[int, bytes]:
 
 def _clip(value: float) -> int:
     return 0 if value != value else round(min(max(value, -32768), 32767))
-
-
-def _big_endian() -> bool:
-    import sys
-
-    return sys.byteorder == "big"
 
 
 def _rate(content: bytes) -> int | None:

@@ -289,24 +289,25 @@ class RunData:
         return list(dict.fromkeys(chosen))
 
     def _fold(self, record: Record) -> None:
-        if isinstance(record, Config):
-            records.merge(self.config, records.unname_floats(record.values), record.whole)
-        elif isinstance(record, Summary):
-            records.take_results(self.summary, record)
-            self.summary.update(
-                (records.plain_name(name), value) for name, value in records.unname_floats(record.values).items()
-            )
-        elif isinstance(record, Info):
-            for name, value in record.changes().items():
-                setattr(self.run, name, value)
-        elif isinstance(record, Start) and record.rank is not None:
-            started: dict[str, Any] = {"number": record.attempt, "time": record.time, "host": record.host}
-            if record.from_step is not None:
-                started["from_step"] = record.from_step
-            if record.attempt not in [attempt["number"] for attempt in self.attempts]:
-                self.attempts.append(started)
-        elif isinstance(record, Finish):
-            self.status = record.status
+        match record:
+            case Config():
+                records.merge(self.config, records.unname_floats(record.values), record.whole)
+            case Summary():
+                records.take_results(self.summary, record)
+                self.summary.update(
+                    (records.plain_name(name), value) for name, value in records.unname_floats(record.values).items()
+                )
+            case Info():
+                for name, value in record.changes().items():
+                    setattr(self.run, name, value)
+            case Start() if record.rank is not None:
+                started: dict[str, Any] = {"number": record.attempt, "time": record.time, "host": record.host}
+                if record.from_step is not None:
+                    started["from_step"] = record.from_step
+                if record.attempt not in [attempt["number"] for attempt in self.attempts]:
+                    self.attempts.append(started)
+            case Finish():
+                self.status = record.status
 
 
 def _read(reader: Reader, run: SourceRun) -> tuple[list[Block], list[Record]]:

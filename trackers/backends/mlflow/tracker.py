@@ -199,30 +199,32 @@ class MlflowTracker(MlflowPrecheck):
             self._label(self._labels)
         with translated(self._uri):
             for record in records:
-                if isinstance(record, Metrics):
-                    self._metrics(record)
-                elif isinstance(record, Text):
-                    for name, text in record.values.items():
-                        self._files.text(record, name, text)
-                elif isinstance(record, Alert):
-                    self._files.text(record, "alerts", f"[{record.level}] {record.title}: {record.text}".rstrip(": "))
-                elif isinstance(record, Media):
-                    self._files.media(record)
-                    self._traces.add_samples(self._info, record)
-                elif isinstance(record, ArtifactRecord):
-                    folder = self._files.artifact(record)
-                    if record.type == "model":
-                        self._lineage.model(record, folder)
-                    elif record.type == "dataset":
-                        self._lineage.dataset(record, folder)
-                elif isinstance(record, Start):
-                    self._rewind(record)
-                elif isinstance(record, Console):
-                    self._console.add(record)
-                elif isinstance(record, Span):
-                    self._traces.add(record)
-                else:
-                    self._describe(record)
+                match record:
+                    case Metrics():
+                        self._metrics(record)
+                    case Text():
+                        for name, text in record.values.items():
+                            self._files.text(record, name, text)
+                    case Alert():
+                        text = f"[{record.level}] {record.title}: {record.text}".rstrip(": ")
+                        self._files.text(record, "alerts", text)
+                    case Media():
+                        self._files.media(record)
+                        self._traces.add_samples(self._info, record)
+                    case ArtifactRecord():
+                        folder = self._files.artifact(record)
+                        if record.type == "model":
+                            self._lineage.model(record, folder)
+                        elif record.type == "dataset":
+                            self._lineage.dataset(record, folder)
+                    case Start():
+                        self._rewind(record)
+                    case Console():
+                        self._console.add(record)
+                    case Span():
+                        self._traces.add(record)
+                    case _:
+                        self._describe(record)
             self._requests.send()
             self._files.send_texts()
             self._traces.send()
@@ -387,26 +389,27 @@ class MlflowTracker(MlflowPrecheck):
                 self._client.delete_tag(self._run_id, key)
 
     def _describe(self, record: Record) -> None:
-        if isinstance(record, Config):
-            before = {name: self._state["config"].get(name) for name in record.values} if record.whole else {}
-            merge(self._state["config"], name_floats(record.values), record.whole)
-            self._wait("config.json")
-            gone = dict(flatten(before)).keys() - dict(flatten(record.values)).keys()
-            self._configure({**dict.fromkeys(sorted(gone), REMOVED), **record.values})
-            if isinstance(used := record.values.get(USED), dict):
-                self._lineage.used(used)
-        elif isinstance(record, Summary):
-            for name in map(final_name, record.removed):
-                if self._state["final"].pop(name, None) is not None:
-                    self._state["gone"] = {**self._state.get("gone", {}), name: record.time}
-                    self._wait("summary.json")
-            for name, value in record.values.items():
-                self._result(record, name, value)
-        elif isinstance(record, Environment):
-            merge(self._state["environment"], name_floats(record.values))
-            self._wait("environment.json")
-        elif isinstance(record, Info):
-            self._inform(record)
+        match record:
+            case Config():
+                before = {name: self._state["config"].get(name) for name in record.values} if record.whole else {}
+                merge(self._state["config"], name_floats(record.values), record.whole)
+                self._wait("config.json")
+                gone = dict(flatten(before)).keys() - dict(flatten(record.values)).keys()
+                self._configure({**dict.fromkeys(sorted(gone), REMOVED), **record.values})
+                if isinstance(used := record.values.get(USED), dict):
+                    self._lineage.used(used)
+            case Summary():
+                for name in map(final_name, record.removed):
+                    if self._state["final"].pop(name, None) is not None:
+                        self._state["gone"] = {**self._state.get("gone", {}), name: record.time}
+                        self._wait("summary.json")
+                for name, value in record.values.items():
+                    self._result(record, name, value)
+            case Environment():
+                merge(self._state["environment"], name_floats(record.values))
+                self._wait("environment.json")
+            case Info():
+                self._inform(record)
 
     def _configure(self, values: dict[str, Any]) -> None:
         """Configuration values as params; what MLflow can't hold is in ``config.json`` whole."""

@@ -335,29 +335,30 @@ class TensorboardTracker(TensorboardPrecheck):
             draft.step = min(record.step, STEP_MAX)
             draft.top = max(draft.top, draft.step)
         event, axis = self._event(wall_time=record.time, step=draft.step), getattr(record, "axis", None)
-        if isinstance(record, Metrics):
-            self._scalars(event.summary, record, draft)
-            axis = None if record.values.keys() <= set(record.over) else record.axis
-        elif isinstance(record, Summary):
-            draft.summary = take_results(dict(draft.summary), record, final_name)
-        elif isinstance(record, Config):
-            draft.config = merge(copy.deepcopy(draft.config), record.values, record.whole)
-            self._add_about(event.summary, configuration=draft.config)
-        elif isinstance(record, Text):
-            for name, text in record.values.items():
-                event.summary.value.append(self._protos.text(self._tag(name, "text"), text))
-        elif isinstance(record, Media):
-            event.summary.value.extend(self._protos.media(self._tag(record.name, record.type), record, self._info))
-        elif isinstance(record, ArtifactRecord):
-            self._add_about(event.summary, artifact=self._protos.artifact(record))
-        elif isinstance(record, Alert):
-            self._add_about(event.summary, alert=f"**{record.level}** {record.title}\n\n{record.text}")
-        elif isinstance(record, Info):
-            draft.about = {**draft.about, **record.changes()}
-            self._add_about(event.summary, info=record.changes())
-        elif isinstance(record, Environment):
-            draft.environment = merge(copy.deepcopy(draft.environment), record.values)
-            self._add_about(event.summary, environment=record.values)
+        match record:
+            case Metrics():
+                self._scalars(event.summary, record, draft)
+                axis = None if record.values.keys() <= set(record.over) else record.axis
+            case Summary():
+                draft.summary = take_results(dict(draft.summary), record, final_name)
+            case Config():
+                draft.config = merge(copy.deepcopy(draft.config), record.values, record.whole)
+                self._add_about(event.summary, configuration=draft.config)
+            case Text():
+                for name, text in record.values.items():
+                    event.summary.value.append(self._protos.text(self._tag(name, "text"), text))
+            case Media():
+                event.summary.value.extend(self._protos.media(self._tag(record.name, record.type), record, self._info))
+            case ArtifactRecord():
+                self._add_about(event.summary, artifact=self._protos.artifact(record))
+            case Alert():
+                self._add_about(event.summary, alert=f"**{record.level}** {record.title}\n\n{record.text}")
+            case Info():
+                draft.about = {**draft.about, **record.changes()}
+                self._add_about(event.summary, info=record.changes())
+            case Environment():
+                draft.environment = merge(copy.deepcopy(draft.environment), record.values)
+                self._add_about(event.summary, environment=record.values)
         for value in event.summary.value if axis is not None else ():
             value.node_name = str(axis)  # training's step, which tells what counts at one place of the step metric
             draft.over = draft.over if value.tag in draft.over else draft.over | {value.tag}

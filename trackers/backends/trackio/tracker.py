@@ -579,20 +579,21 @@ class TrackioTracker(TrackioPrecheck):
 
     def _describe(self, record: Record) -> None:
         """Take what trackio keeps in a run's configuration."""
-        if isinstance(record, Config):
-            merge(self._state["config"], to_trackio_json(name_floats(record.values)), record.whole)
-        elif isinstance(record, Summary):
-            take_results(self._state["final"], record, final_name)
-            for name, value in record.values.items():
-                self._state["final"][final_name(name)] = to_trackio_json(name_floats(as_number(value)))
-        elif isinstance(record, Environment):
-            merge(self._state.setdefault("environment", {}), to_trackio_json(name_floats(record.values)))
-            self._wait("environment.json")
-        elif isinstance(record, Info):
-            changed = {"group": record.group, "tags": record.tags, "notes": record.notes}
-            self._state["about"].update({name: value for name, value in changed.items() if value is not None})
-            if record.name and record.name != self._state["name"]:
-                self._rename(record.name)
+        match record:
+            case Config():
+                merge(self._state["config"], to_trackio_json(name_floats(record.values)), record.whole)
+            case Summary():
+                take_results(self._state["final"], record, final_name)
+                for name, value in record.values.items():
+                    self._state["final"][final_name(name)] = to_trackio_json(name_floats(as_number(value)))
+            case Environment():
+                merge(self._state.setdefault("environment", {}), to_trackio_json(name_floats(record.values)))
+                self._wait("environment.json")
+            case Info():
+                changed = {"group": record.group, "tags": record.tags, "notes": record.notes}
+                self._state["about"].update({name: value for name, value in changed.items() if value is not None})
+                if record.name and record.name != self._state["name"]:
+                    self._rename(record.name)
         self._state["dirty"] = True
 
     def _rename(self, name: str) -> None:

@@ -468,28 +468,29 @@ class WandbTracker(WandbPrecheck):
     def _take(self, record: Record) -> None:
         if isinstance(record, (Metrics, Text, Media, Finish)) and is_of_training(record):
             self._clock.see(record.time)
-        if isinstance(record, (Metrics, Text, Media)):
-            if self._file_ranges.uploaded(record.seq):
-                self._rows.end()
-            elif isinstance(record, Metrics) and system_metrics.are_machine(record):
-                self._sample(record)
-            elif record.id not in self._state.refused_rows:
-                self._take_values(record)
-        elif isinstance(record, Start):
-            self._clock.begin(record.attempt, record.time)
-            self._attempt = record.attempt
-            if record.from_step is not None:
-                self._rewind(record, record.from_step)
-            elif record.rank is not None:  # else the stream of a helper begins: of the sampler, of values across ranks
-                self._rows.end()
-        elif isinstance(record, Finish):
-            self._session.stop_clock()
-        elif isinstance(record, Console):
-            self._console.add(record)
-        elif isinstance(record, Environment):
-            self._see_machine(record)
-        else:
-            self._take_other(record)
+        match record:
+            case Metrics() | Text() | Media():
+                if self._file_ranges.uploaded(record.seq):
+                    self._rows.end()
+                elif isinstance(record, Metrics) and system_metrics.are_machine(record):
+                    self._sample(record)
+                elif record.id not in self._state.refused_rows:
+                    self._take_values(record)
+            case Start():
+                self._clock.begin(record.attempt, record.time)
+                self._attempt = record.attempt
+                if record.from_step is not None:
+                    self._rewind(record, record.from_step)
+                elif record.rank is not None:  # else a helper's stream begins: the sampler's, of values across ranks
+                    self._rows.end()
+            case Finish():
+                self._session.stop_clock()
+            case Console():
+                self._console.add(record)
+            case Environment():
+                self._see_machine(record)
+            case _:
+                self._take_other(record)
 
     def _see_machine(self, record: Environment) -> None:
         """Note what a machine is, and tell it if it is the newest attempt's: W&B shows one."""
@@ -622,21 +623,22 @@ class WandbTracker(WandbPrecheck):
 
     def _take_other(self, record: Record) -> None:
         try:
-            if isinstance(record, Config):
-                merge(self._config, record.values, record.whole)
-                self._state.config = self._config
-                changed = {name: self._config[name] for name in record.values}
-                self._update_config(self._refusals.accepted_config(changed), record.whole)
-            elif isinstance(record, Summary):
-                self._take_results(record)
-            elif isinstance(record, Define):
-                self._results.define(record)
-            elif isinstance(record, Info):
-                self._rename(record)
-            elif isinstance(record, Alert):
-                self._alert(record)
-            elif isinstance(record, ArtifactRecord):
-                self._artifact(record)
+            match record:
+                case Config():
+                    merge(self._config, record.values, record.whole)
+                    self._state.config = self._config
+                    changed = {name: self._config[name] for name in record.values}
+                    self._update_config(self._refusals.accepted_config(changed), record.whole)
+                case Summary():
+                    self._take_results(record)
+                case Define():
+                    self._results.define(record)
+                case Info():
+                    self._rename(record)
+                case Alert():
+                    self._alert(record)
+                case ArtifactRecord():
+                    self._artifact(record)
         except Exception as error:
             client.raise_translated(error)
 
