@@ -408,3 +408,35 @@ def test_folder_of_wheels_runs_and_writes_nothing_as_it_is_installed(place: Path
     with pytest.raises(UsageError, match="can't be installed"):
         environments.make("json", ["outside==1"], [], wheels=str(wheels))
     assert not list(tmp_path.parent.rglob("ran"))
+
+
+@pytest.mark.parametrize(
+    "line", ["Requires-Dist: dep @ {}", "requires-dist: dep@{} ; os_name > 'a'", "Requires-Dist: dep\n  @ {}"]
+)
+def test_wheel_that_requires_an_address_is_refused(line: str, tmp_path: Path) -> None:
+    """pip builds a source that a wheel names by its address, and fetches it, without any index: nothing is made."""
+    ran, source = tmp_path / "ran", tmp_path / "dep-1"
+    source.mkdir()
+    (source / "setup.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    (tmp_path / "wheels").mkdir()
+    with zipfile.ZipFile(tmp_path / "wheels/outside-1-py3-none-any.whl", "w") as archive:
+        told = f"Metadata-Version: 2.1\nName: outside\nVersion: 1\n{line.format(source.as_uri())}\n"
+        archive.writestr("outside-1.dist-info/METADATA", told)
+    with pytest.raises(UsageError, match="names an address"):
+        environments.make("json", ["outside==1"], [], wheels=str(tmp_path / "wheels"))
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("name", ["links.html", "A.HTM", "damaged-1-py3-none-any.whl"])
+def test_folder_of_wheels_with_what_leads_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
+    """A page, whose links pip follows, also to the network, and what is no wheel."""
+    (tmp_path / name).write_text(
+        '<!DOCTYPE html><html><body><a href="http://127.0.0.1:9/dep-1-py3-none-any.whl">dep</a>'
+    )
+    with pytest.raises(UsageError, match="is no wheel"):
+        environments.make("json", ["dep==1"], [], wheels=str(tmp_path))
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:  # both a page and an archive
+        archive.writestr("x", "")
+    if not name.endswith(".whl"):
+        with pytest.raises(UsageError, match="names an address"):
+            environments.make("json", ["dep==1"], [], wheels=str(tmp_path))

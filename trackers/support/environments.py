@@ -16,12 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
 from trackers.support import plugins
+from trackers.support.interruption import pass_on
 
 OWN = "trackers-relay"
 TESTED = Path(__file__).resolve().parent.parent / "tested-versions.txt"
@@ -34,6 +36,7 @@ _ELSEWHERE = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT", "PIP_REQUIREME
               "UV_PROJECT_ENVIRONMENT", "UV_TARGET", "UV_CONSTRAINT", "VIRTUAL_ENV")  # fmt: skip
 """Variables with which an installer would install something else, or in another place."""
 _LAST_LINES = 3
+_BY_ADDRESS = re.compile(rb"(?im)^requires-dist:[^;\n]*(?:\n[ \t][^;\n]*)*@")
 
 
 class Made(NamedTuple):
@@ -182,6 +185,7 @@ def make(
         UsageError: there is no such Python, or what is wanted can't be installed.
     """
     base = _base_python(python)
+    _check(wheels)
     with _alone() as place:
         _tidy(place)
         folder = tempfile.mkdtemp(prefix=f"{tracker}-", dir=place)
@@ -257,6 +261,23 @@ def remove(made: Made) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(place / f"{made.tracker}.json")
         shutil.rmtree(made.folder, ignore_errors=True)
+
+
+def _check(wheels: str) -> None:
+    """See that nothing in a folder of wheels names an address, which pip would fetch, and build if it is a source.
+
+    Raises:
+        UsageError: a wheel requires something by its address or can't be read, or there is a page, which pip follows.
+    """
+    for path in (one for sign in ("*.[hH][tT][mM]*", "*.whl") for one in Path(wheels).glob(sign) if wheels):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                told = [archive.read(one) for one in archive.infolist() if one.filename.endswith("/METADATA")]
+        except Exception as error:  # whatever a damaged archive raises
+            pass_on(error)
+            raise UsageError(f"{path} is no wheel: {error}") from None
+        if path.suffix != ".whl" or any(map(_BY_ADDRESS.search, told)):
+            raise UsageError(f"{path} names an address, which isn't in the folder: leave that file out")
 
 
 def download(wanted: Sequence[str], folder: str, *, python: str = "") -> None:

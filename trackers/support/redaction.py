@@ -369,11 +369,8 @@ def _hide_url_token(match: re.Match[str]) -> str:
 
 
 def _hide_authorization(match: re.Match[str]) -> str:
-    code = (
-        match[2].endswith(("(", "["))
-        or (match[2].endswith(":") and "=" not in match[2])
-        or ("," in match[1][-9:] and match[2].rstrip(")]").isalpha())
-    )
+    passed = "," in match[1][-9:] and match[2].rstrip(")]").isalpha()
+    code = passed or match[2].endswith(("(", "[")) or (match[2].endswith(":") and "=" not in match[2])
     return match[0] if code or is_none(match[2]) else f"{match[1]}{MASK}"
 
 
@@ -389,10 +386,7 @@ def mask(value: Any, key: str = "", inside: bool = False) -> Any:
     """
     if isinstance(value, dict):
         inside = inside or is_of_secrets(key)
-        masked = {
-            mask_text(name) if type(name) is str else name: mask(item, str(name), inside)
-            for name, item in value.items()
-        }
+        masked = {mask_text(n) if type(n) is str else n: mask(item, str(n), inside) for n, item in value.items()}
         named = next((value[name] for name in _NAMED_AS if isinstance(value.get(name), str)), "")
         if named and meaning(named):
             masked |= {name: mask(value[name], named) for name in _VALUED_AS if name in value}

@@ -207,9 +207,8 @@ def _of_quoted(match: re.Match[str]) -> bool:
 def _of_call(match: re.Match[str]) -> bool:
     """Of a method that takes a secret, not of one that takes its name: get_password("database")."""
     first = split(match["name"].rpartition(".")[2])[:1]
-    return _by_name(match) and (
-        _NAMERS.isdisjoint(first) or (first == ["check"] and meaning(match["name"]) is Secrecy.PASSWORD)
-    )
+    checked = first == ["check"] and meaning(match["name"]) is Secrecy.PASSWORD
+    return _by_name(match) and (checked or _NAMERS.isdisjoint(first))
 
 
 def _of_next_line(match: re.Match[str]) -> bool:

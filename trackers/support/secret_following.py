@@ -121,11 +121,8 @@ def _is_given(line: str, place: int, name: str, text: _Text) -> bool:
     end = text.begin + len(text.text)
     between, behind = line[place + len(name) : text.begin], line[end : end + _FARTHEST]  # not all of a long line
     if text.quoted and "`" not in between[-4:]:
-        key = (
-            name.isupper()
-            or line[max(0, place - 2) : place] == " :"
-            or (place < _FARTHEST and line[:place].strip(" \t+-:") == "" and _END.fullmatch(behind) is not None)
-        )
+        first = place < _FARTHEST and line[:place].strip(" \t+-:") == "" and _END.fullmatch(behind) is not None
+        key = first or name.isupper() or line[max(0, place - 2) : place] == " :"
         said = text.before in _TO and not OF_TOKENS.fullmatch(name)
         return said or (key and between[:1] in (" ", "\t") and between.strip(" \t\"'") == "")
     return text.alone and behind.strip(" \t.") == "" and _is_said(name, between)

@@ -65,8 +65,7 @@ _SECRET_ENDS = ("apikey", "secret", "secretkey", "accesskey", "privatekey")
 _HOOKS = word_set("webhook webhooks hook")
 _VENDORS = word_set(
     "hub hf huggingface hugging github gh gitlab bitbucket gitea npm pypi vault consul nomad slack discord telegram "
-    "wandb "
-    "comet neptune mlflow clearml swanlab trackio databricks azure aws gcp openai anthropic kube k8s docker jira "
+    "wandb comet neptune mlflow clearml swanlab trackio databricks azure aws gcp openai anthropic kube k8s docker jira "
     "notion replicate modal runpod vast ngc nvidia kaggle roboflow cloudflare cf heroku netlify vercel circle "
     "circleci travis codecov coveralls snyk sonar sentry dd datadog newrelic grafana influx influxdb pagerduty twilio "
     "stripe paypal shopify mapbox ngrok tailscale digitalocean linode hetzner pulumi tfe artifactory nexus jfrog "
