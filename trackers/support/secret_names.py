@@ -55,8 +55,7 @@ _PASSWORD_ENDS = (
 _MISSPELT = re.compile("passw[a-z]{1,5}d")
 _SECRETS = word_set(
     "secret secrets credential credentials creds cred apikey apikeys authtoken authkey accesstoken refreshtoken "
-    "dockerconfigjson "
-    "bearertoken apitoken apisecret idtoken bottoken usertoken apptoken sessiontoken hubtoken clientsecret appsecret "
+    "dockerconfigjson bearertoken apitoken apisecret idtoken bottoken usertoken apptoken sessiontoken hubtoken clientsecret appsecret "
     "secretkey secretid accesskey privatekey privkey sharedkey masterkey encryptionkey signingkey sshkey bearer jwt "
     "cookie cookies authorization totp otp webhook webhooks keytab sastoken connectionstring connstr geheimnis "
     "secreto секрет токен 密钥 密鑰 秘钥 令牌 トークン 秘密鍵 토큰"
@@ -186,8 +185,7 @@ _EDITION = re.compile(
 """Last words that say which one of several it is."""
 
 STEMS = (
-    "pass", "pwd", "pswd", "secret", "token", "key", "auth", "cred", "cookie", "jwt", "bearer", "otp",
-    "mnemonic", "hook",
+    "pass", "pwd", "pswd", "secret", "token", "key", "auth", "cred", "cookie", "jwt", "bearer", "otp", "mnemonic", "hook",
     "dockerconfigjson", "signature", "session", "phrase", "conn", "alert_", "recovery", "backup_c", "pssw",
     "pasw", "psw", "paasw", "dpw", "tpw", "rpw", "npw", "bpw", "lpw", "gpw", "ppw", "패스워드", "kennwort", "contrase",
     "clave", "senha", "parola", "wachtwoord", "lösenord", "losenord", "hasło", "haslo", "heslo", "jelszo",
