@@ -657,8 +657,8 @@ def _is_phrase(name: str, value: str) -> bool:
 
 _SAID = (
     r"(?:secret[ _\-])?[a-z]{2,20}[ _\-]key|api[ _\-]?key|(?:client|app|api|shared|webhook) secret|"
-    r"(?:seed|recovery) phrase|(?:recovery|backup) codes?|pass ?(?:word|phrase|code)|passwd|pwd|pw|secret|"
-    r"(?:access |auth |bearer |api )?token|credentials?|bearer|mot de passe|contrase\u00f1a|passwort|kennwort|wachtwoord|senha"
+    r"(?:seed|recovery) phrase|(?:recovery|backup) codes?|pass ?(?:word|phrase|code)|passwd|pwd|pw|secret|bearer|"
+    r"(?:(?:access|auth|bearer|api) )?token|credentials?|mot de passe|contrase\u00f1a|(?:pass|kenn)wort|wachtwoord|senha"
 )
 _FRAGMENTS = {
     "NAME": r"(?P<name>[^\W\d][\w.\-]{0,80})",
@@ -901,8 +901,8 @@ CONTEXTS = Contexts(
         flags=re.IGNORECASE,
     ), _always),
     Context(("securestring", "identified"), _in(
-        r"(?:(?i:ConvertTo-SecureString)(?:[ ]-\w{1,20}){0,3}[ ](?![$(\-])|(?:\bIDENTIFIED\sBY|(?i:\b(?:user|role|to)\s",
-        r"(?!(?:is|are|was|be)\s)\S{1,80}\sidentified\sby))\s)(?P<value>[^\s'\";<]{1,400})",
+        r"(?:(?i:ConvertTo-SecureString)(?:[ ]-\w{1,20}){0,3}[ ](?![$(\-])|(?:\bIDENTIFIED\sBY|(?i:\b(?:user|role|to)",
+        r"\s(?!(?:is|are|was|be)\s)\S{1,80}\sidentified\sby))\s)(?P<value>[^\s'\";<]{1,400})",
     ), _always),
     Context(("password",), _in(r"""\btype=["']password["'][^<>\n]{0,200}?\bvalue=~QUOTED~"""), _always),
     # Commands that secret_commands doesn't know: what holds the secret has a form of its own.

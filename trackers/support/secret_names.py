@@ -55,24 +55,24 @@ _PASSWORD_ENDS = (
 _MISSPELT = re.compile("passw[a-z]{1,5}d")
 _SECRETS = word_set(
     "secret secrets credential credentials creds cred apikey apikeys authtoken authkey accesstoken refreshtoken "
-    "dockerconfigjson bearertoken apitoken apisecret idtoken bottoken usertoken apptoken sessiontoken hubtoken clientsecret appsecret "
-    "secretkey secretid accesskey privatekey privkey sharedkey masterkey encryptionkey signingkey sshkey bearer jwt "
-    "cookie cookies authorization totp otp webhook webhooks keytab sastoken connectionstring connstr geheimnis "
-    "secreto секрет токен 密钥 密鑰 秘钥 令牌 トークン 秘密鍵 토큰"
+    "dockerconfigjson bearertoken apitoken apisecret idtoken bottoken usertoken apptoken sessiontoken hubtoken "
+    "clientsecret appsecret secretkey secretid accesskey privatekey privkey sharedkey masterkey encryptionkey "
+    "signingkey sshkey bearer jwt cookie cookies authorization totp otp webhook webhooks keytab sastoken "
+    "connectionstring connstr geheimnis secreto секрет токен 密钥 密鑰 秘钥 令牌 トークン 秘密鍵 토큰"
 )
 _SECRET_ENDS = ("apikey", "secret", "secretkey", "accesskey", "privatekey")
 _HOOKS = word_set("webhook webhooks hook")
 _VENDORS = word_set(
     "hub hf huggingface hugging github gh gitlab bitbucket gitea npm pypi vault consul nomad slack discord telegram "
     "wandb comet neptune mlflow clearml swanlab trackio databricks azure aws gcp openai anthropic kube k8s docker jira "
-    "notion replicate modal runpod vast ngc nvidia kaggle roboflow cloudflare cf heroku netlify vercel circle "
-    "circleci travis codecov coveralls snyk sonar sentry dd datadog newrelic grafana influx influxdb pagerduty twilio "
-    "stripe paypal shopify mapbox ngrok tailscale digitalocean linode hetzner pulumi tfe artifactory nexus jfrog "
-    "conda anaconda quay prefect dagster airflow langsmith langfuse cohere mistral groq pinecone qdrant weaviate "
-    "zilliz supabase neon planetscale mongodb redis upstash anyscale tavily serper deepseek openrouter xai gemini "
-    "sendgrid mailgun mailchimp postmark brevo elevenlabs deepgram assemblyai fireworks perplexity voyage jina exa "
-    "firebase algolia mixpanel amplitude rollbar bugsnag honeycomb opsgenie trello linear airtable square braintree "
-    "plaid coinbase binance okta auth0 fastly vultr railway nuget rubygems snowflake labelbox google alchemy infura "
+    "notion replicate modal runpod vast ngc nvidia kaggle roboflow cloudflare cf heroku netlify vercel circle circleci "
+    "travis codecov coveralls snyk sonar sentry dd datadog newrelic grafana influx influxdb pagerduty twilio stripe "
+    "paypal shopify mapbox ngrok tailscale digitalocean linode hetzner pulumi tfe artifactory nexus jfrog conda "
+    "anaconda quay prefect dagster airflow langsmith langfuse cohere mistral groq pinecone qdrant weaviate zilliz "
+    "supabase neon planetscale mongodb redis upstash anyscale tavily serper deepseek openrouter xai gemini sendgrid "
+    "mailgun mailchimp postmark brevo elevenlabs deepgram assemblyai fireworks perplexity voyage jina exa firebase "
+    "algolia mixpanel amplitude rollbar bugsnag honeycomb opsgenie trello linear airtable square braintree plaid "
+    "coinbase binance okta auth0 fastly vultr railway nuget rubygems snowflake labelbox google alchemy infura "
     "etherscan dropbox figma asana zendesk intercom hubspot typeform contentful sanity firecrawl apify helicone "
     "braintrust portkey litellm cerebras sambanova dashscope zhipu moonshot minimax baidu tencent alibaba aliyun oss "
     "cos minio s3 r2 b2 backblaze wasabi dagshub coreweave logtail lepton nebius crusoe tigris scw scaleway mosaicml "
@@ -106,11 +106,10 @@ _PASSES = word_set(
     "forward forwards backward backwards first second third fourth one two three single multi multiple low high band "
     "all by test tests num n nb per each every full final post pre main train eval validation epoch shader render "
     "compiler opt optimization optimizer lowering ir fx graph quant quantization prune pruning export tile sampling "
-    "warmup dry fast slow current last next prev previous refine refinement coarse fine depth color shadow lighting "
-    "is did can must should do does will would on if any k at of to the a fusion fuse inductor custom extra "
-    "additional grad gradient inner outer left right up down decode prefill encode decoder encoder model partition "
-    "scan sort merge reduce reduction copy view flow data cleanup bypass sub over over_the max min max_num total "
-    "total_num ckpt"
+    "warmup dry fast slow current last next prev previous refine refinement coarse fine depth color shadow lighting is "
+    "did can must should do does will would on if any k at of to the a fusion fuse inductor custom extra additional "
+    "grad gradient inner outer left right up down decode prefill encode decoder encoder model partition scan sort "
+    "merge reduce reduction copy view flow data cleanup bypass sub over over_the max min max_num total total_num ckpt"
 )
 """Words before "pass" under which it is one of some work, not a password."""
 _PINS = frozenset(
@@ -132,8 +131,8 @@ _OF_MODELS = word_set(
     "uncond style phoneme char character motion time timestep step img vid aud obs eop sop soh eoh sequence layer max "
     "min num n total avg expert masked unmasked non_existent content role user_turn response soft hard learnable "
     "global local summary pool pooling dist distillation distill sample annotation scene sensor category pose data "
-    "lidar camera radar log_entry span sentence paragraph eoc bom eom human gpt kwarg optimal label delimiter "
-    "fallback pause fill filler dummy padding ignore ignored unknown"
+    "lidar camera radar log_entry span sentence paragraph eoc bom eom human gpt kwarg optimal label delimiter fallback "
+    "pause fill filler dummy padding ignore ignored unknown"
 )
 """Words before "token" that say which one of a model's vocabulary, or what of the data, it is."""
 _OF_CREDENTIALS = _VENDORS | word_set(
@@ -147,17 +146,17 @@ _OF_CREDENTIALS = _VENDORS | word_set(
 """Words before "token" that say whose credential it is."""
 _DESCRIBING = word_set(
     "type types kind policy file files filename filepath path paths dir directory folder name names id ids index idx "
-    "len length lengths count size limit limits url uri endpoint format class mode method strategy style side "
-    "position positions prefix suffix dtype dispatcher drop dropout pooling reduction weight weights weighting ratio "
-    "budget level counter field column separator sep embed embedding embeddings vocab merge merging choice router "
-    "routing order mask masks dim dims shape required enabled provider manager store backend version expiry expires "
-    "ttl env var variable row rows indices stride expert experts capacity dispatch permute stats usage cost cap start "
-    "end offset offsets window regex pattern scope scopes audience issuer algorithm jar mixer helper chain entropy "
-    "score loss rate template status valid verified domain secure httponly samesite selector location mount arn "
-    "rotation fd generator created updated time timeout interval date age bits strength rules hint label title "
-    "description desc help input form callback fn func function module ref present missing exists changed fingerprint "
-    "thumbprint namespace namespaces processor mgr handler alias region service username user group owner email role "
-    "alg algo host port address realm header headers arg args info struct stdin"
+    "len length lengths count size limit limits url uri endpoint format class mode method strategy style side position "
+    "positions prefix suffix dtype dispatcher drop dropout pooling reduction weight weights weighting ratio budget "
+    "level counter field column separator sep embed embedding embeddings vocab merge merging choice router routing "
+    "order mask masks dim dims shape required enabled provider manager store backend version expiry expires ttl env "
+    "var variable row rows indices stride expert experts capacity dispatch permute stats usage cost cap start end "
+    "offset offsets window regex pattern scope scopes audience issuer algorithm jar mixer helper chain entropy score "
+    "loss rate template status valid verified domain secure httponly samesite selector location mount arn rotation fd "
+    "generator created updated time timeout interval date age bits strength rules hint label title description desc "
+    "help input form callback fn func function module ref present missing exists changed fingerprint thumbprint "
+    "namespace namespaces processor mgr handler alias region service username user group owner email role alg algo "
+    "host port address realm header headers arg args info struct stdin"
 )
 """Last words that say something about a secret, which isn't one."""
 _OF_DATA = word_set(
@@ -185,13 +184,12 @@ _EDITION = re.compile(
 """Last words that say which one of several it is."""
 
 STEMS = (
-    "pass", "pwd", "pswd", "secret", "token", "key", "auth", "cred", "cookie", "jwt", "bearer", "otp", "mnemonic", "hook",
-    "dockerconfigjson", "signature", "session", "phrase", "conn", "alert_", "recovery", "backup_c", "pssw",
+    "pass", "pwd", "pswd", "secret", "token", "key", "auth", "cred", "cookie", "jwt", "bearer", "otp", "mnemonic",
+    "hook", "dockerconfigjson", "signature", "session", "phrase", "conn", "alert_", "recovery", "backup_c", "pssw",
     "pasw", "psw", "paasw", "dpw", "tpw", "rpw", "npw", "bpw", "lpw", "gpw", "ppw", "패스워드", "kennwort", "contrase",
-    "clave", "senha", "parola", "wachtwoord", "lösenord", "losenord", "hasło", "haslo", "heslo", "jelszo",
-    "şifre", "sifre", "salasana", "mdp", "пароль", "密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호",
-    "비번", "암호", "geheimnis", "secreto", "секрет", "токен", "密钥", "密鑰", "秘钥", "令牌", "トークン",
-    "秘密鍵", "토큰",
+    "clave", "senha", "parola", "wachtwoord", "lösenord", "losenord", "hasło", "haslo", "heslo", "jelszo", "şifre",
+    "sifre", "salasana", "mdp", "пароль", "密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호", "비번", "암호",
+    "geheimnis", "secreto", "секрет", "токен", "密钥", "密鑰", "秘钥", "令牌", "トークン", "秘密鍵", "토큰",
 )  # fmt: skip
 SHORT_STEMS = ("pw", "psk", "sas", "pat", "sig", "sid", "pin")
 """Each name that means anything has one of these, in small letters; behind a short one no letter follows."""
