@@ -656,9 +656,9 @@ def _is_phrase(name: str, value: str) -> bool:
 
 
 _SAID = (
-    r"(?:secret[ _\-])?[a-z]{2,20}[ _\-]key|api[ _\-]?key|(?:client|app|api|shared|webhook) secret|"
+    r"(?:secret[ _\-])?[a-z]{2,20}[ _\-]key|api[ _\-]?key|(?:client|app|api|shared|webhook) secret|senha|"
     r"(?:seed|recovery) phrase|(?:recovery|backup) codes?|pass ?(?:word|phrase|code)|passwd|pwd|pw|secret|bearer|"
-    r"(?:(?:access|auth|bearer|api) )?token|credentials?|mot de passe|contrase\u00f1a|(?:pass|kenn)wort|wachtwoord|senha"
+    r"(?:access |auth |bearer |api )?token|credentials?|mot de passe|contrase\u00f1a|passwort|kennwort|wachtwoord"
 )
 _FRAGMENTS = {
     "NAME": r"(?P<name>[^\W\d][\w.\-]{0,80})",
