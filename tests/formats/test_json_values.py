@@ -6,7 +6,9 @@ import array
 import collections
 import dataclasses
 import enum
+import functools
 import json
+import math
 import re
 from argparse import Namespace
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import numpy as np
 import omegaconf
 import pytest
+import torch
 
 from trackers.formats.json_values import MOST_LISTED, mapping, to_json_values
 
@@ -57,6 +60,9 @@ POINT = collections.namedtuple("POINT", "x y")
         (range(MOST_LISTED + 1), f"range(0, {MOST_LISTED + 1})"),
         (json.dumps, "json.dumps"),
         (len, "builtins.len"),
+        (functools.cache(json.dumps), "json.dumps"),
+        (np.longdouble(0.5), 0.5),
+        (np.array([0.5, np.inf], dtype=np.longdouble), [0.5, math.inf]),
         (int, "builtins.int"),
         (Model, f"{__name__}.Model"),
         (Model().forward, f"{__name__}.Model.forward"),
@@ -78,6 +84,13 @@ def test_value_is_written_as_wandbs_client_writes_it(value: Any, written: Any) -
     """Without an address, and whole; but a long range isn't listed."""
     assert to_json_values(value) == written
     assert to_json_values({"in": [value]}) == {"in": [written]}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch moves it to another package
+def test_quantized_tensor_is_its_values() -> None:
+    """It was the name of its class."""
+    values = torch.quantize_per_tensor(torch.tensor([0.5, 1.0]), 0.5, 0, torch.quint8)
+    assert to_json_values({"all": values, "one": values[0]}) == {"all": [0.5, 1.0], "one": 0.5}
 
 
 @pytest.mark.parametrize("container", [{"a": 1}, [1]], ids=str)

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import wave
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -536,6 +538,14 @@ def test_nan_among_texts_is_a_missing_cell(cells: list[Any], kept: list[Any], st
     """As pandas has it; as the word ``NaN`` it couldn't be told from a text, and W&B showed that."""
     record = media.record("t", Table(columns=["n", "x"], data=list(enumerate(cells))), 1, 2.0, store)
     assert record.items[0].data == {"columns": ["n", "x"], "rows": [list(row) for row in enumerate(kept)]}
+
+
+def test_numbers_of_any_class_are_numbers_in_a_table(store: RunMedia) -> None:
+    """NumPy's long double was text, an array of them a list of texts."""
+    cells = [np.longdouble(0.5), np.array([0.5, 2], dtype=np.longdouble), Fraction(1, 4), Decimal("1.5"), np.int64(3)]
+    _, rows = Table(["x"], [[one] for one in cells]).cells(store)
+    assert [row[0] for row in rows] == [0.5, [0.5, 2.0], 0.25, 1.5, 3]
+    assert type(rows[-1][0]) is int
 
 
 def test_table_that_is_large_lies_in_a_file(store: RunMedia) -> None:

@@ -45,7 +45,7 @@ class Word(enum.Enum):
 class Answer(pydantic.BaseModel):
     """A model, as clients of language models give them."""
 
-    score: float
+    score: float = pydantic.Field(serialization_alias="mark")
     words: list[str] = []
     inner: Answer | None = None
 
@@ -72,8 +72,9 @@ class Losses:
         (np.array([0.5, 0.25], dtype=np.longdouble), "[0.5, 0.25]"),
         ([np.longdouble(0.5), pd.NA, 1], "[0.5, null, 1]"),
         (pd.array([1, None], dtype="Int64"), "[1, null]"),
-        ([Answer(score=1), Losses(0.5)], '[{"score": 1.0, "words": [], "inner": null}, {"total": 0.5, "parts": null}]'),
+        ([Answer(score=1), Losses(0.5)], '[{"mark": 1.0, "words": [], "inner": null}, {"total": 0.5, "parts": null}]'),
         (ipaddress.ip_address("10.0.0.1"), "10.0.0.1"),
+        (pydantic.SecretStr("word"), "*" * 10),
         (functools.partial(int, base=2), "functools.partial(<class 'int'>, base=2)"),
         (datetime.datetime(2024, 1, 2, tzinfo=datetime.timezone.utc), "2024-01-02T00:00:00Z"),
         (b"\xff", "\ufffd"),
@@ -138,7 +139,7 @@ def test_model_is_nested_values() -> None:
     """W&B's client writes a model of pydantic so; here it was refused."""
     split = Split(otherwise=converted)
     split.add({"x": Answer(score=1, words=["a"], inner=Answer(score=2)), "class": Answer})
-    assert split.numbers == {"x/score": 1.0, "x/inner/score": 2.0}
+    assert split.numbers == {"x/mark": 1.0, "x/inner/mark": 2.0}
     assert split.texts == {"x/words": '["a"]', "x/inner/words": "[]", "class": f"{__name__}.Answer"}
     assert split.problems == []
 
@@ -146,8 +147,9 @@ def test_model_is_nested_values() -> None:
 def test_name_of_a_nested_value_is_written_as_in_json() -> None:
     """W&B's client has the member's value, and parts joined by commas; here it was Python's text."""
     split = Split(otherwise=converted)
-    split.add({"n": {Number.TWO: 1, Word.GO: 2, (1, "a"): 3, True: 4, b"k": 5, 2.5: 6, None: 7}})
-    assert list(split.numbers) == ["n/2", "n/go", "n/1,a", "n/true", "n/k", "n/2.5", "n/None"]
+    split.add({"n": {Number.TWO: 1, Word.GO: 2, (1, "a"): 3, True: 4, b"k": 5, 2.5: 6, None: 7, Number: 8}})
+    names = ["n/2", "n/go", "n/1,a", "n/true", "n/k", "n/2.5", "n/None", f"n/{__name__}.Number"]
+    assert list(split.numbers) == names
 
 
 def test_what_has_no_form_is_named_and_the_rest_is_kept() -> None:

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import datetime
 import enum
+import functools
 import math
 import numbers
 import os
@@ -22,6 +23,7 @@ MAX_DEPTH = 32
 MOST_LISTED = 1000
 """Values of an array or a range that are listed; more are text."""
 _LISTS: Any = (list, tuple, collections.deque, collections.UserList, MappingView)
+_CACHED: Any = type(functools.cache(len))
 MAX_BITS = 1023
 """Of an integer in the configuration; a larger one, which no float holds, is kept in hexadecimal, as text."""
 
@@ -122,7 +124,7 @@ def _text(value: Any) -> str:
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, complex):
         return str(value).strip("()")
-    named = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType))
+    named = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, _CACHED))
     return f"{value.__module__}.{value.__qualname__}" if named and value.__module__ else str(value)
 
 

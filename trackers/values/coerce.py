@@ -167,7 +167,7 @@ def flat_name(key: Any, problems: list[str], prefix: str = "") -> str:
 
     Names that differ still do so: one that is cut ends with a digest of the whole, and surrogates are escaped.
     """
-    told = isinstance(key, (enum.Enum, tuple, bool, bytes))  # as JSON has them
+    told = isinstance(key, (enum.Enum, tuple, bool, bytes, type))  # as JSON has them
     text = prefix + (key_text(key) if told else escaped(key if isinstance(key, str) else str(key)))
     if len(text) > MAX_NAME:
         problems.append(f"{text[:60]}…: a name of {len(text)} characters was cut to {MAX_NAME}")

@@ -50,7 +50,7 @@ def _fields(value: Any) -> Any:
     """What a dataclass or a model of pydantic holds; None of anything else."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return value.model_dump() if hasattr(type(value), "model_dump") else None
+    return value.model_dump(by_alias=True) if hasattr(type(value), "model_dump") else None
 
 
 _LISTS = (list, tuple, set, frozenset, range, collections.deque)
@@ -64,7 +64,7 @@ def _text(value: Any) -> str | None:
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, datetime.timedelta):
         return _duration(value)
-    if isinstance(value, uuid.UUID) or type(value).__module__ == "ipaddress":
+    if isinstance(value, uuid.UUID) or type(value).__module__ in ("ipaddress", "pydantic.types", "pydantic.networks"):
         return str(value)
     if isinstance(value, re.Pattern):
         return str(value.pattern)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests import ROOT, forked
@@ -17,7 +18,7 @@ from tests.backends.wandb.support import driver, offline_rows
 from tests.helpers import T0, stream
 from tests.stores import wandb_records
 from trackers.backends.wandb import client
-from trackers.media import Histogram, RunMedia, Table
+from trackers.media import Histogram, Html, Image, RunMedia, Table
 from trackers.records import Media, Metrics
 from trackers.tracker import Status
 
@@ -112,7 +113,7 @@ def placeless(value: Any) -> Any:
     """A medium's description but for where it lies."""
     if isinstance(value, dict):
         return {name: placeless(part) for name, part in value.items() if name not in PLACES}
-    return value
+    return list(map(placeless, value)) if isinstance(value, list) else value
 
 
 def nested(items: Any) -> dict[str, Any]:
@@ -178,6 +179,24 @@ def test_cells_may_differ_in_type_from_row_to_row(cells: list[Any], tmp_path: Pa
     (row,) = offline_rows(tmp_path)
     (path,) = tmp_path.rglob("*.table.json")
     assert (row["t"]["nrows"], [row[0] for row in json.loads(path.read_text())["data"]]) == (len(cells), cells)
+
+
+def test_media_within_a_cell_arrive(tmp_path: Path) -> None:
+    """A list of pictures, or a mapping with one, was what the journal says of them, without the files."""
+    picture, page = Image(np.zeros((2, 3), np.uint8), caption="c"), Html("<p>x</p>")
+    cells = [[picture, picture], {"i": picture, "n": 1}, [1, page], [[picture]], [], ["NaN", "word"], picture]
+    (tmp_path / "run").mkdir()
+    items = Table(["a"], [[cell] for cell in cells]).items(RunMedia(tmp_path / "run"))
+    driver(tmp_path, options={"WANDB_MODE": "offline"}).deliver(
+        stream([Media(step=0, time=T0, name="t", type="table", items=items)])
+    )
+    (path,) = tmp_path.rglob("*.wandb")
+    (artifact,) = [record.artifact for record in wandb_records(path) if record.HasField("artifact")]
+    assert [Path(file.path).suffix for file in artifact.manifest.contents] == [".html", ".png", ".json"]
+    found = json.loads(Path(artifact.manifest.contents[-1].local_path).read_text())["data"]
+    shape = {"_type": "image-file", "caption": "c", "format": "png", "height": 2, "width": 3}
+    kinds = [[shape, shape], {"i": shape, "n": 1}, [1, {"_type": "html-file"}], [[shape]], []]
+    assert str(placeless([row[0] for row in found])) == str([*kinds, ["NaN", "word"], shape])
 
 
 @pytest.mark.parametrize(

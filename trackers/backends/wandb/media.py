@@ -228,9 +228,14 @@ def _kind(cell: Any) -> type:
 
 
 def _cell(info: RunInfo, cell: Any, scratch: Path) -> Any:
-    kind = str(cell.get("_type")) if isinstance(cell, dict) else ""
-    if kind not in _MAKERS or not media_files.is_medium(cell):
+    if isinstance(cell, list):  # of pictures, say
+        words = are_words(cell)
+        return [one if words and isinstance(one, str) else _cell(info, one, scratch) for one in cell]
+    if not isinstance(cell, dict):
         return unname_floats(cell)
+    kind = str(cell.get("_type"))
+    if kind not in _MAKERS or not media_files.is_medium(cell):
+        return {name: _cell(info, one, scratch) for name, one in cell.items()}
     fields = {name: cell[name] for name in CELL_FIELDS if name in cell}
     made = _item(info, kind, msgspec.convert(fields, MediaFile), scratch)
     return made.to_json() if kind == "histogram" else made  # which W&B's tables refuse as a cell

@@ -117,16 +117,10 @@ class Delivery:
     """
 
     def __init__(
-        self,
-        run: RunDirectory,
-        name: str,
-        *,
-        say: Callable[[str], None],
-        tell: Callable[[str], None] = lambda text: None,
-        beat: Callable[[float], None] = lambda allow_s: None,
-        alone: bool = True,
-        attempt: int = 0,
-    ) -> None:
+        self, run: RunDirectory, name: str, *, say: Callable[[str], None],
+        tell: Callable[[str], None] = lambda text: None, beat: Callable[[float], None] = lambda allow_s: None,
+        alone: bool = True, attempt: int = 0,
+    ) -> None:  # fmt: skip
         self.run = run
         self.name = name
         self.info: RunInfo = trust.delivered(run)[0]
