@@ -402,6 +402,17 @@ def cli(*arguments: str) -> Result:
     return CliRunner().invoke(app, list(arguments))
 
 
+def test_copy_says_what_its_source_says(tmp_path: Path) -> None:
+    """What somebody else recorded unmasked is copied so: docs/security.md says it, and a copy agrees with its source."""
+    run = logged(media=False)
+    assert cli("copy", run.id, "json:json").exit_code == 0
+    (log,) = (path for path in Path("json").rglob("*.json") if ".trackers" not in path.parts)
+    log.write_text(log.read_text().replace('"config": {', '"config": {"db_password": "sesame11",', 1))
+    assert cli("copy", f"json:{log}", str(tmp_path / "copies")).exit_code == 0
+    streams = [path.read_text() for path in (tmp_path / "copies").rglob("*.jsonl")]
+    assert any('"db_password":"sesame11"' in text for text in streams)
+
+
 def test_command_prints_reports() -> None:
     """Counts and checksums of both sides, for people and as a line of JSON for each run."""
     run = logged(media=False)
