@@ -403,7 +403,7 @@ def cli(*arguments: str) -> Result:
 
 
 def test_copy_says_what_its_source_says(tmp_path: Path) -> None:
-    """What somebody else recorded unmasked is copied so: docs/security.md says it, and a copy agrees with its source."""
+    """What somebody else recorded unmasked is copied so, as docs/security.md says: a copy agrees with its source."""
     run = logged(media=False)
     assert cli("copy", run.id, "json:json").exit_code == 0
     (log,) = (path for path in Path("json").rglob("*.json") if ".trackers" not in path.parts)
