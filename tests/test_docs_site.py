@@ -418,8 +418,7 @@ SENTENCES = {
     "test_secrets_reach_no_file_and_no_terminal test_run_keeps_no_secret_of_any_kind "
     "test_secrets_beside_the_configuration_are_not_recorded test_secrets_in_an_exception_are_not_recorded "
     "test_command_line_shows_no_secret test_secrets_around_what_is_logged_are_not_recorded",
-    "What is kept as it is": "test_secrets_around_what_is_logged_are_not_recorded "
-    "test_copy_says_what_its_source_says",
+    "What is kept as it is": "test_secrets_around_what_is_logged_are_not_recorded test_copy_says_what_its_source_says",
     "They are recognised by": "test_each_kind_of_secret_is_masked_in_every_text",
     "name: under": "test_text_under_a_secrets_name_is_masked test_key_of_a_secret_hides_every_text_under_it "
     "test_text_under_a_weak_name_is_masked_where_it_looks_like_a_secret",
