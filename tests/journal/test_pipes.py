@@ -16,11 +16,13 @@ import pytest
 from typer.testing import CliRunner
 
 import trackers
-from tests.analysis.support import write_run
+from tests.analysis.support import T0, write_run
 from trackers.cli.app import app
+from trackers.copying.transfer import copy
 from trackers.errors import NotFound, TrackersError, UsageError
 from trackers.journal.attempts import AttemptHistory, checkpoint_record
 from trackers.journal.run_directory import RunDirectory, StreamName
+from trackers.records import Media, MediaFile
 from trackers.relay.delivery.cursor_file import read_account
 from trackers.relay.sync import Follower, RunSync, runs_below, sync
 from trackers.retention.prune import due_logs
@@ -94,6 +96,7 @@ def test_what_is_no_file_holds_nobody_up(file: str, kind: str) -> None:
 
 
 ROWS = [(1, 0.1, {"loss": 1.0})]
+TABLE = MediaFile(format="json", file="media/table.json")
 
 
 @pytest.mark.parametrize("file", ["streams/rank-0.1.jsonl", "delivery/json.json", "relay.lease"])
@@ -113,6 +116,17 @@ def test_reader_names_what_is_no_file(kind: str) -> None:
     plant(path / "streams/rank-0.1.jsonl", kind)
     with pytest.raises(NotFound, match=r"bad can't be read: .*streams/rank-0\.1\.jsonl: is"):
         trackers.load(str(path)).metrics()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to a device"])
+def test_copy_names_what_is_no_file(kind: str) -> None:
+    """A medium that isn't copied is said, though both sides' records agree, and its tracker refused it by another
+    path."""
+    path = write_run("bad", ROWS, more=[Media(name="t", type="table", items=[TABLE], time=T0)])
+    plant(path / TABLE.file, kind)
+    (report,) = copy(str(path), "out")
+    assert report.agrees
+    assert [line for line in report.messages if line.endswith(f"aren't copied, the first: {TABLE.file}")]
 
 
 DELIVERED = (

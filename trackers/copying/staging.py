@@ -27,6 +27,7 @@ from trackers.journal.checksums import ChecksumReader, DamagedLine
 from trackers.journal.run_directory import RunDirectory, StreamName, project_folder, read_json, replace_file
 from trackers.journal.status import last_status
 from trackers.journal.stream import StreamWriter, last_record, lines_of
+from trackers.readers.boundary import add_note
 from trackers.readers.helpers import is_hollow
 from trackers.readers.journal import JournalReader, note_damage
 from trackers.readers.reader import PAUSES, Reader, SourceRun
@@ -40,6 +41,7 @@ BATCH_BYTES = 1 << 18
 DEFAULT_PROJECT = "copied"
 UNKNOWN_END = "the source doesn't say how the run ended"
 SAID_EVERY = 2000
+LEFT_OUT = "files that can't be read, or are far longer than what was logged, aren't copied, the first"
 _FILES = re.compile(rb'\{"kind":"(media|artifact)"')
 """Start of lines that name files (``records.encode``)."""
 
@@ -313,10 +315,11 @@ def _copy_file(run: SourceRun, file: str, directory: RunDirectory, logged: int |
     """
     base = Path(run.directory).resolve()
     source, most = base / file, None if logged is None else max(logged, confined.READ_BYTES)
-    if not run.directory or not confined.is_inside(file) or not confined.is_file(source, root=base, most=most):
+    usable = run.directory and confined.is_inside(file) and confined.is_file(source, root=base, most=most)
+    if not usable or (most is None and is_hollow(source)):
+        if run.directory and LEFT_OUT not in run.note:
+            add_note(run, f"{LEFT_OUT}: {file}")
         return file  # its tracker will refuse it by name
-    if most is None and is_hollow(source):
-        return file
     if source.is_relative_to(directory.path.resolve()):
         return str(source.relative_to(directory.path.resolve()))
     digest = hashlib.sha256(f"{run.source}\0{file}".encode("utf-8", "surrogatepass")).hexdigest()[:40]

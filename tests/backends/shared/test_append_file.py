@@ -185,12 +185,15 @@ def test_tracker_survives_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(("kind", "said"), [
     ("link", "is a link, which isn't followed; remove it"), ("pipe", "isn't a regular file; remove it"),
+    ("folder", "Is a directory; remove it"),
 ])  # fmt: skip
 def test_what_is_no_file_is_named_with_the_way_out(tmp_path: Path, kind: str, said: str) -> None:
-    """A link isn't written through, and a pipe not waited for."""
+    """A link isn't written through, a pipe not waited for, and a folder not tried again."""
     path = tmp_path / "rows.csv"
     if kind == "link":
         path.symlink_to(tmp_path / "elsewhere")
+    elif kind == "folder":
+        path.mkdir()
     else:
         os.mkfifo(path)
     with pytest.raises(Fatal, match=said):

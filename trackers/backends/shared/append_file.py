@@ -325,7 +325,7 @@ def unavailable(verb: str, path: Path, error: OSError) -> DeliveryError:
     """What to raise for a file that can't be written: disks get space again, mounts come back; links and pipes stay."""
     if error.errno == errno.ELOOP and error.filename:
         return Fatal(f"can't {verb} {path}: {error.filename} {error.strerror}, which isn't followed; remove it")
-    if "regular file" in str(error):  # a pipe, see ``confined``
+    if "regular file" in str(error) or error.errno == errno.EISDIR:  # a pipe, see ``confined``; a folder
         return Fatal(f"can't {verb} {path}: {error.strerror}; remove it")
     return Unavailable(f"can't {verb} {path}: {error.strerror or error}; it is tried again")
 
