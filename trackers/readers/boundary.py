@@ -72,8 +72,7 @@ def boundary(what: str) -> Iterator[None]:
     except (ImportError, NameError):  # ours, or of an installation
         raise
     except OSError as error:
-        planted = error.errno in (errno.EINVAL, errno.ELOOP, errno.EISDIR, errno.EACCES)
-        file = f"{error.filename}: " if planted and error.filename else ""
+        file = f"{error.filename}: " if error.errno != errno.ENOENT and error.filename else ""  # planted, or another's
         raise NotFound(f"{what} can't be read: {file}{error.strerror or reason(error)}") from error
     except Exception as error:
         sqlite3 = sys.modules.get("sqlite3")  # who didn't import it has no such error
