@@ -253,6 +253,7 @@ def _journal_line(run: RunDirectory, info: RunInfo, as_json: bool) -> str:
 
 def show_standing(run: object, as_json: bool) -> None:
     """A line for each tracker of a run whose standing has changed."""
+    from trackers.analysis.run_list import rejected
     from trackers.journal.checksums import skipped
     from trackers.relay.sync import RunSync
 
@@ -269,7 +270,8 @@ def show_standing(run: object, as_json: bool) -> None:
             if entry["waiting_bytes"]:
                 parts.append(f"{entry['waiting_bytes']:,} bytes wait")
             if entry["rejected"]:
-                parts.append(f"{entry['rejected']} rejected: trackers show {run.info.id} --rejected")
+                first = "".join(f" (the first: {one['reason']})" for one in rejected(run.run, name)[:1] if run.over)
+                parts.append(f"{entry['rejected']} rejected: trackers show {run.info.id} --rejected{first}")
             if entry["damaged"]:
                 parts.append(skipped(entry["damaged"]))
             if entry["error"]:
@@ -282,9 +284,8 @@ def show_standing(run: object, as_json: bool) -> None:
                 parts.append(str(entry["url"]))
                 parts += _late_notes(name, run.info.options)
             line = ", ".join(printable(part, PART_CHARACTERS) for part in parts)
-        key = (run.run.path, name)
-        if _printed.get(key) != line:
-            _printed[key] = line
+        if _printed.get((run.run.path, name)) != line:
+            _printed[run.run.path, name] = line
             sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

@@ -309,9 +309,7 @@ def _into_journal(source_records: Iterator[Record], run: SourceRun, directory: R
 
 def _copy_file(run: SourceRun, file: str, directory: RunDirectory, logged: int | None = None) -> str:
     """Copy a file into the journal's own folder, under a name that is the same each time. Returns its path there.
-
-    logged: its size then, if it is known. What is far longer, or mostly holes, isn't copied.
-    """
+    logged: its size then, if it is known. What is far longer, or mostly holes, isn't copied."""
     base = Path(run.directory).resolve()
     source, most = base / file, None if logged is None else max(logged, confined.READ_BYTES)
     usable = run.directory and confined.is_inside(file) and confined.is_file(source, root=base, most=most)

@@ -213,13 +213,12 @@ def names_in(text: str, small: str) -> Iterator[tuple[int, str]]:
     whole = -1
     for at, end in sorted(hits):
         if at >= whole:  # of a name with several words each would be the same again
-            before, after = _AROUND.match(text[max(0, at - 80) : at][::-1]), _AROUND.match(text, end)
-            assert before is not None
-            assert after is not None
-            name = f"{before[0][::-1]}{text[at:end]}{after[0]}"
+            sides = _AROUND.match(text[max(0, at - 80) : at][::-1]), _AROUND.match(text, end)
+            before, after = (side[0] for side in sides if side is not None)
+            name = f"{before[::-1]}{text[at:end]}{after}"
             bare = name[2:] if name.startswith("-D") else name.lstrip("-.0123456789")
-            yield at - len(before[0]) + len(name) - len(bare), bare
-            whole = after.end() if max(len(before[0]), len(after[0])) < 80 else -1
+            yield at - len(before) + len(name) - len(bare), bare
+            whole = end + len(after) if max(len(before), len(after)) < 80 else -1
 
 
 def split(name: str) -> list[str]:
