@@ -188,7 +188,8 @@ def test_sync_of_a_run_with_rejected_records_is_not_all() -> None:
     assert done.returncode == 1, done.stdout
     assert f"2 rejected: trackers show {run.id} --rejected" in done.stdout
     reason = "media/a.npy isn't a regular file"
-    account.with_name("json.rejected.jsonl").write_text(json.dumps({"id": "a", "reason": reason, "record": "{}"}) + "\n")
+    rejection = {"id": "a", "reason": reason, "record": "{}"}
+    account.with_name("json.rejected.jsonl").write_text(json.dumps(rejection) + "\n")
     assert f"--rejected (the first: {reason})" in program("sync", run.id).stdout
 
 
