@@ -3,16 +3,21 @@
 A thousand runs of 20 projects log 60 steps of ten metrics from round to round. The collector puts what is new of all
 into one commit of each table; `trackers lake add` of each run alone, as the tracker "lake" does, is measured for some
 of them. Prices are those of S3 in us-east-1: 5 dollars for a million writes and listings, 0.4 for a million reads.
+
+Then what a round reads of runs of ten hours, in a directory and in a store: all of each, and what is new.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
+
+import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plugins/trackers-lake"))
@@ -24,18 +29,24 @@ from trackers_lake.tables import Lake
 
 from benchmarks.common import Figure, main
 from tests.analysis.support import T0, write_run
+from trackers.object_storage import mirror
+from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Listed, Store
+from trackers.records import Metrics, encode
 
 RUNS, PROJECTS, STEPS, ROUNDS, ALONE = 1000, 20, 60, 4, 25
 ROUNDS_A_DAY = 1440
 WRITE_DOLLARS, READ_DOLLARS = 5e-6, 4e-7
 LESS_REQUESTS = 100.0
+LONG_RUNS, LONG_STEPS = 10, 36_000
+LESS_READ = 50.0
 
 
 class Counting(Store):
     """A store on this disk that counts what it is asked."""
 
     asked: ClassVar[Counter[str]] = Counter()
+    lock = threading.Lock()
 
     def put(self, name: str, content: bytes | Path) -> str:
         Counting.asked["writes"] += 1
@@ -48,8 +59,21 @@ class Counting(Store):
         return super().create(name, content)
 
     def chunks(self, name: str, most: int) -> Iterator[bytes]:
-        Counting.asked["reads"] += 1
-        return super().chunks(name, most)
+        self._read(1)
+        for part in super().chunks(name, most):
+            self._read(0, len(part))
+            yield part
+
+    def part(self, name: str, begin: int, end: int) -> bytes:
+        found = super().part(name, begin, end)
+        self._read(1, len(found))
+        return found
+
+    def _read(self, requests: int, size: int = 0) -> None:
+        with self.lock:
+            Counting.asked["reads"] += requests
+            Counting.asked["loads"] += requests
+            Counting.asked["bytes read"] += size
 
     def exists(self, name: str) -> bool:
         Counting.asked["reads"] += 1
@@ -80,11 +104,12 @@ def measure(quick: bool) -> list[Figure]:
     figures: list[Figure] = []
     lake = Lake("lake", make=True)
     claims = Claims(lake.store, 180.0)
+    looks: into_lake.Looks = {}
     for number in range(1, ROUNDS + 1):
         grow(runs, number * STEPS)
         Counting.asked.clear()
         began, cpu = time.monotonic(), time.process_time()
-        done = _round([Path("runs")], lake, claims, began)
+        done = _round([Path("runs")], lake, claims, looks)
         took, used = time.monotonic() - began, time.process_time() - cpu
         assert len(done.added.added) == runs
     figures += counted(f"{runs} runs, one collector", runs, took, used)
@@ -100,7 +125,52 @@ def measure(quick: bool) -> list[Figure]:
     ours, theirs = (one["writes"] + one["reads"] for one in (each, Counting.asked))
     figures.append(Figure("requests, a writer for each run to one collector", theirs / alone / (ours / runs), "x",
                           at_least=LESS_REQUESTS))  # fmt: skip
+    return [*figures, *long_runs(*(2, 600) if quick else (LONG_RUNS, LONG_STEPS))]
+
+
+def long_runs(runs: int, steps: int) -> list[Figure]:
+    """What a round costs whose runs have logged for long: each read whole, and what is new alone."""
+    append = mirror.append
+    mirror.Store = Counting  # type: ignore[misc]
+    figures = []
+    for place in ("directory", "store"):
+        used = {}
+        for way in ("whole", "new"):
+            name, looks = f"{place}-{way}", {}
+            root, stored, lake = Path(name), f"file://{Path.cwd()}/{name}-store", Lake(f"{name}-lake", make=True)
+            source = Path(f"{name}-copy") if place == "store" else root
+            mirror.append = append if way == "new" else lambda *given: append(*given[:4])
+            for first, last in ((0, steps), (steps, steps + STEPS), (steps + STEPS, steps + 2 * STEPS)):
+                for run in (root / f"p/r{number}" for number in range(runs)):
+                    longer(run, first, last)
+                    if place == "store":
+                        Sender(Store(stored), run, f"p/{run.name}").send()
+                looks = looks if way == "new" else {}
+                Counting.asked.clear()
+                read, cpu = psutil.Process().io_counters().read_chars, time.process_time()
+                if place == "store":
+                    mirror.copy(stored, source)
+                into_lake.fill(lake, list(into_lake.candidates(str(source), None)), looks=looks)
+            read, used[way] = psutil.Process().io_counters().read_chars - read, time.process_time() - cpu
+            what = f"a long run in a {place}, {way}"
+            figures += [Figure(f"{what}: read here", read / runs / 1e3, "kB"),
+                        Figure(f"{what}: processor", used[way] / runs * 1e3, "ms")]  # fmt: skip
+            if place == "store":
+                figures += [Figure(f"{what}: loaded", Counting.asked["bytes read"] / runs / 1e3, "kB"),
+                            Figure(f"{what}: loads", Counting.asked["loads"] / runs)]  # fmt: skip
+        ratio = used["whole"] / used["new"]
+        figures.append(Figure(f"processor for a long run in a {place}, whole to new", ratio, "x", at_least=LESS_READ))
     return figures
+
+
+def longer(path: Path, first: int, end: int) -> None:
+    """A run of one stream has gone on."""
+    if not first:
+        write_run(path.name, project=path.parent.name, root=path.parent.parent, created=T0, status="running")
+    rows = (Metrics(step=step, time=T0 + step, values={f"m{at}": step * 0.37 + at for at in range(10)})
+            for step in range(first, end))  # fmt: skip
+    with (path / "streams/rank-0.1.jsonl").open("ab") as file:
+        file.write(b"".join(map(encode, rows)))
 
 
 def counted(name: str, runs: int, took: float, used: float) -> list[Figure]:

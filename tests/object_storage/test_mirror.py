@@ -39,7 +39,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_only_what_is_new_is_loaded(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second copy loads nothing; after a line, the last piece of one stream."""
+    """A second copy loads nothing; after a line, the end of the last piece of one stream."""
     root = tmp_path / "copy"
     assert mirror.copy(where, root) == [str(root / HOME)]
     names = loaded(monkeypatch)
@@ -48,8 +48,28 @@ def test_only_what_is_new_is_loaded(where: str, tmp_path: Path, monkeypatch: pyt
     grow(tmp_path / "run", 1)
     Sender(store(tmp_path), tmp_path / "run", HOME).send()
     mirror.copy(where, root)
-    assert len([name for name in names if "/streams/" in name]) == 1
+    assert [name for name in names if "/streams/" in name] == []
     assert contents(root / HOME) == contents(tmp_path / "run")
+
+
+def test_of_a_longer_piece_the_end_alone_is_loaded(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the copy has of it is checked with what comes; where that isn't what its digest says, all is loaded."""
+    root, parts = tmp_path / "copy", []
+    mirror.copy(where, root)
+    part = Store.part
+    monkeypatch.setattr(Store, "part", lambda *given: parts.append(given[2:]) or part(*given))
+    path = root / HOME / "streams/rank-0.1.jsonl"
+    for spoilt in (False, True):
+        had = path.stat().st_size
+        grow(tmp_path / "run", 1)
+        if spoilt:
+            path.write_bytes(b"x" + path.read_bytes()[1:])
+        whole = loaded(monkeypatch)
+        Sender(store(tmp_path), tmp_path / "run", HOME).send()
+        mirror.copy(where, root)
+        assert parts.pop() == (had, path.stat().st_size)
+        assert bool([name for name in whole if "/streams/" in name]) == spoilt
+        assert path.read_bytes()[had:] == (tmp_path / "run/streams/rank-0.1.jsonl").read_bytes()[had:]
 
 
 def test_torn_copy_is_completed(where: str, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def _copy(store: Store, root: Path, run: StoredRun) -> bool:
         known = {}
     before = dict(known)
     for path, pieces in sorted(run.pieces.items()):
-        append(store, directory, path, pieces)
+        append(store, directory, path, pieces, store.part)
         size = prepare_file(directory, path)[1]
         if _gap(pieces, size):  # or one was written while they were listed: then it is there by now
             home = f"{run.project}/{run.id}"
@@ -162,11 +162,15 @@ def prepare_file(directory: Path, path: str) -> tuple[Path, int]:
         return target, 0
 
 
-def append(store: Readable, directory: Path, path: str, pieces: dict[Piece, Listed]) -> bool:
+def append(
+    store: Readable, directory: Path, path: str, pieces: dict[Piece, Listed],
+    part: Callable[[str, int, int], bytes] | None = None,
+) -> bool:  # fmt: skip
     """Copy the pieces of a file that follow the local part; False where one was replaced meanwhile: ask again.
 
     Args:
         directory: that the file lies beneath. path: from there, with "/" between its parts.
+        part: loads bytes of an object: then no more is loaded of a piece than is missing here.
 
     Raises:
         Unavailable, Refused: the store can't be read, or a piece isn't what its name says. OSError: no room.
@@ -177,7 +181,13 @@ def append(store: Readable, directory: Path, path: str, pieces: dict[Piece, List
         need_room(directory, piece.end - end)
         entry = pieces[piece]
         try:
-            content = store.get(entry.name, MOST_BYTES)
+            content = b""
+            if part is not None and end > piece.begin:
+                with confined.open_file(target, root=directory) as file:
+                    file.seek(piece.begin)
+                    content = file.read(end - piece.begin) + part(entry.name, end - piece.begin, entry.size)
+            if not piece.holds(content):
+                content = store.get(entry.name, MOST_BYTES)
         except NotFound:
             return False
         if not piece.holds(content):

@@ -156,12 +156,12 @@ class Store:
         Raises:
             NotFound: there is none. Unavailable, Refused: it can't be read now.
         """
-        size = int(self._call(lambda: self._client.head(self._store, name))["size"])
+        size = self._call(lambda: self._client.head(self._store, name))["size"]
+        return _Remote(int(size), lambda begin, end: self.part(name, begin, end))
 
-        def load(start: int, end: int) -> bytes:
-            return bytes(self._call(lambda: self._client.get_range(self._store, name, start=start, end=end)))
-
-        return _Remote(size, load)
+    def part(self, name: str, begin: int, end: int) -> bytes:
+        """The bytes of an object from ``begin`` to ``end``, or to its end; errors as :meth:`get`."""
+        return bytes(self._call(lambda: self._client.get_range(self._store, name, start=begin, end=end)))
 
     def objects(self, below: str = "", after: str = "") -> Iterator[Listed]:
         """All objects whose names begin with ``below/``, in no order that counts.

@@ -20,9 +20,6 @@ STEP_MAX = 2**63 - 1
 EXACT = 2**53
 """Integers beyond it have no double of their own."""
 
-STREAM_BITS = 40
-"""Where rows tell of which stream they are (:meth:`trackers.readers.journal.JournalReader.columns`), those above."""
-
 FLOAT, INTEGER, BOOLEAN = 0, 1, 2
 """Types of a column's values."""
 

@@ -23,7 +23,7 @@ from trackers.object_storage import addresses
 from trackers.readers import helpers
 from trackers.readers.boundary import add_note, bounded
 from trackers.readers.cache import Cache
-from trackers.readers.columns import STREAM_BITS, Block, ColumnBlocks, merge_blocks, within
+from trackers.readers.columns import Block, ColumnBlocks, merge_blocks, within
 from trackers.readers.helpers import merged
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import Finish, Record
@@ -68,35 +68,28 @@ class JournalReader(Reader):
         if finish is not None:
             yield finish
 
-    def columns(self, run: SourceRun, *, keep: bool = True, apart: bool = False) -> tuple[list[Block], list[Record]]:
+    def columns(self, run: SourceRun, *, keep: bool = True) -> tuple[list[Block], list[Record]]:
         """The run's metrics as blocks, and all other records but what was printed; only what came since is read.
 
-        Args:
-            keep: write what is new to the cache. Who keeps what it makes of the columns may do without.
-            apart: a record's row is its place in its own stream, and above :data:`STREAM_BITS` the stream's: what comes
-                to one stream moves no row of another.
+        Without ``keep`` nothing is written to the cache, for who keeps what it makes of the columns.
         """
         directory = RunDirectory(run.directory)
         history = AttemptHistory(directory)
         valid_blocks: list[Block] = []
         others: list[Record] = []
         base = damaged = 0
-        for number, name in enumerate(directory.stream_names()):
+        for name in directory.stream_names():
             if name.writer == "console":
                 continue
-            base = number << STREAM_BITS if apart else base
             stream = read_stream(directory.stream(name), keep)
-            until, limit = history.bounds(name)
-            for block in stream.blocks:
-                block = within(block, until, limit)
+            for block in (within(block, *history.bounds(name)) for block in stream.blocks):
                 if len(block.rows):
                     valid_blocks.append(block._replace(rows=block.rows + base) if base else block)
             others.extend(record for record in history.valid(name, stream.others) if type(record) is not Finish)
             base += stream.records
             damaged += stream.damaged
         note_damage(run, damaged)
-        finish = _finish(directory)
-        return merge_blocks(valid_blocks), [*history.in_order(others), *([finish] if finish is not None else [])]
+        return merge_blocks(valid_blocks), [*history.in_order(others), *filter(None, [_finish(directory)])]
 
     def find(self, where: str) -> list[RunDirectory]:
         """The directories of the runs that ``where`` names, unread; errors as :meth:`runs`."""

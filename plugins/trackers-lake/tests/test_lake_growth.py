@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lake_support import held, points
-from trackers_lake import into_lake, tables
+from trackers_lake import into_lake, journals, tables
 from trackers_lake.delta import DeltaTable
 from trackers_lake.schema import COLUMNS
 from trackers_lake.tables import Lake
@@ -23,10 +24,13 @@ from trackers_lake.tables import Lake
 import trackers
 from tests import forked
 from tests.analysis.support import T0, write_run
+from trackers.analysis.collect import gather
+from trackers.analysis.run_stats import ResourceUse
+from trackers.benchmark.speed import Speed
 from trackers.editing import edits
 from trackers.journal.run_directory import RunDirectory
 from trackers.object_storage.store import Store
-from trackers.records import Metrics, Record, Text, encode
+from trackers.records import Metrics, Record, Start, Text, encode
 from trackers.testing.driver import python_path
 
 A, B = ("digits", "a"), ("digits", "b")
@@ -45,6 +49,21 @@ def live(run_id: str, steps: int, *, status: str = "running", sampled: int = 0, 
     return path
 
 
+def longer(path: Path, first: int, steps: int) -> None:
+    """The run has gone on: its journal has what came behind what was there."""
+    new: list[Record] = [Text(step=first, time=T0 + first, values={"note": f"on from {first}"})]
+    new += [
+        Metrics(step=at, time=T0 + at, values={"loss": 1.0 / (at + 1), "n": at}) for at in range(first, first + steps)
+    ]
+    for name, records in (
+        ("rank-0.1", new),
+        ("sampler-0.1", [Metrics(step=None, time=T0 + first, values={"cpu": 1.0})]),
+    ):
+        if (stream := path / f"streams/{name}.jsonl").exists():
+            with stream.open("ab") as file:
+                file.write(b"".join(map(encode, records)))
+
+
 def tag(path: Path, word: str) -> None:
     """Give a run a tag."""
     edits.edit(RunDirectory(path), lambda now: msgspec.structs.replace(now, tags=(word,)))
@@ -54,22 +73,27 @@ def files(table: str) -> int:
     return len(Lake("lake").snapshot(table).files)
 
 
-def content(where: str) -> dict[str, Any]:
-    """All rows that queries see, and all records that readers read."""
+SPEED = ("steps_per_s", "samples_per_s", "tokens_per_s", "gpu_percent", "memory_gb", "memory_kind", "energy_j")
+
+
+def content(where: str, *, besides: Sequence[str] = ()) -> dict[str, Any]:
+    """All rows that queries see, but for some columns of the runs, and all records that readers read."""
     asked = {
         table: trackers.sql(f"select * from {table} order by all", [f"lake:{where}"]).to_pylist() for table in COLUMNS
     }
     for row in asked["runs"]:
-        row.pop("source", None)
+        for name in ("source", *besides):
+            row.pop(name, None)
     runs = sorted(trackers.load_all([f"lake:{where}"]), key=str)
     records = [encode(record) for run in runs for record in run.records()]
     return {**asked, "records": records}
 
 
-def assert_as_at_once(name: str = "straight") -> None:
+def assert_as_at_once(name: str = "straight", *, besides: Sequence[str] = ()) -> None:
     """The lake has what one has into which the same runs were put just now."""
     into_lake.add(["runs"], name)
-    assert json.dumps(content("lake"), default=str) == json.dumps(content(name), default=str)
+    one, other = (json.dumps(content(where, besides=besides), default=str) for where in ("lake", name))
+    assert one == other
 
 
 def test_new_rows_of_a_run_become_files_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,6 +262,120 @@ def test_lake_has_what_its_runs_have_now(tmp_path_factory: pytest.TempPathFactor
                 tag(path, f"t{steps}")
             into_lake.add(["runs"], "lake")
         assert_as_at_once()
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 40), st.integers(0, 6), st.integers(0, 9)), max_size=8))
+def test_lake_has_what_its_runs_have_now_where_new_records_alone_are_read(
+    tmp_path_factory: pytest.TempPathFactory, deeds: list[Any]
+) -> None:
+    """However they grew, shrank, ended, went on and were edited, and whoever else put them in, in between."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("growth"))
+        patch.setattr(tables, "MANY_PARTS", 3)
+        patch.setattr(into_lake, "AT_ONCE", 1)
+        looks: into_lake.Looks = {}
+        lake = Lake("lake", make=True)
+        for run_id, steps, sampled, chance in [("a", 1, 0, 1), *deeds]:
+            path = Path("runs/digits", run_id)
+            if chance > 3 and path.exists() and trackers.load(str(path)).status == "running":
+                longer(path, 50 + steps, steps)
+            else:
+                live(run_id, steps, sampled=sampled, status="finished" if chance == 0 else "running")
+            if sampled == 5:
+                tag(path, f"t{steps}")
+            if chance == 9:
+                into_lake.add(["runs"], "lake")
+            into_lake.fill(lake, list(into_lake.candidates("runs", None)), looks=looks)
+        assert_as_at_once(besides=SPEED)
+        assert_facts_as_at_once()
+
+
+def assert_facts_as_at_once() -> None:
+    """What lists show of a run is what reading it whole says, but for speed and use, and steps that came twice."""
+    told = [{run.id: run for run in gather([source]).runs} for source in ("lake:lake", "lake:straight")]
+    for key, facts in told[0].items():
+        one, other = (msgspec.structs.replace(stats[key], source="", iterations=0, speed=Speed(), use=ResourceUse())
+                      for stats in (told[0], told[1]))  # fmt: skip
+        assert one.folds.keys() == facts.folds.keys()
+        for name, fold in one.folds.items():
+            assert fold.mean == pytest.approx(other.folds[name].mean)
+            fold.mean = other.folds[name].mean
+        assert one == other
+
+
+def test_grown_run_is_read_from_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long run the new lines alone are read and put in, until it is half as long again, or has ended."""
+    looks: into_lake.Looks = {}
+    lake = Lake("lake", make=True)
+    whole: list[str] = []
+    real = journals.read_whole
+    monkeypatch.setattr(journals, "read_whole", lambda run: whole.append(run.id) or real(run))
+    found: list[int] = []
+    reading = journals.blocks
+
+    def counted(path: Path, offset: int, damaged: Any) -> Iterator[Any]:
+        for batch, end in reading(path, offset, damaged):
+            found.append(len(batch))
+            yield batch, end
+
+    monkeypatch.setattr(journals, "blocks", counted)
+    path, at, read = live("a", 300, sampled=3), 300, []
+    for more in (0, 3, 3, 0, 150, 3):
+        found.clear()
+        if more:
+            longer(path, at, more)
+        at += more
+        into_lake.fill(lake, list(into_lake.candidates("runs", None)), looks=looks)
+        read.append((len(whole), sum(found)))
+    assert read == [(1, 0), (1, 5), (1, 5), (1, 0), (1, 152), (2, 0)]
+    assert (files("metrics"), files("system")) == (5, 5)
+    live("a", 466, status="finished", sampled=4)
+    into_lake.fill(lake, list(into_lake.candidates("runs", None)), looks=looks)
+    assert (len(whole), looks) == (3, {})
+    assert_as_at_once()
+
+
+@pytest.mark.parametrize("deed", ["other writer", "other kind", "new stream", "damage", "zombie"])
+def test_run_that_did_not_only_grow_is_read_whole(deed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another has put some of it in, before or while new rows are; a kind that changes; a stream more."""
+    looks: into_lake.Looks = {}
+    lake = Lake("lake", make=True)
+    path = live("a", 100)
+    into_lake.fill(lake, list(into_lake.candidates("runs", None)), looks=looks)
+    longer(path, 100, 3)
+    into_lake.fill(lake, list(into_lake.candidates("runs", None)), looks=looks)
+    assert looks[A].size > looks[A].whole
+    longer(path, 103, 3)
+    stream = path / "streams/rank-0.1.jsonl"
+    if deed == "other writer":
+        real, raced = Lake.append, []
+
+        def late(self: Lake, *given: Any) -> bool:
+            if not raced:
+                raced.append(True)
+                into_lake.add(["runs"], "lake")
+            return real(self, *given)
+
+        monkeypatch.setattr(Lake, "append", late)
+    elif deed == "other kind":
+        with stream.open("ab") as file:
+            file.write(encode(Metrics(step=200, time=T0 + 200, values={"loss": 1.0, "n": 0.5})))
+    elif deed == "new stream":
+        (path / "streams/node-0.1.jsonl").write_bytes(encode(Metrics(step=1, time=T0, values={"c": 1.0})))
+    elif deed == "damage":
+        with stream.open("ab") as file:
+            file.write(b'{"kind":"metrics","st\n' + encode(Metrics(step=200, time=T0 + 200, values={"loss": 1.0})))
+    else:
+        start = Start(time=T0 + 300, rank=0, attempt=2, world_size=1, pid=1)
+        more = Metrics(step=107, time=T0 + 301, values={"loss": 0.0})
+        (path / "streams/rank-0.2.jsonl").write_bytes(encode(start) + encode(more))
+        into_lake.fill(lake, list(into_lake.candidates("runs", None)), looks=looks)
+        with stream.open("ab") as file:
+            file.write(encode(Metrics(step=108, time=T0 + 302, values={"loss": 5.0})))
+    into_lake.fill(lake, list(into_lake.candidates("runs", None)), looks=looks)
+    assert_as_at_once()
 
 
 def test_log_forgets_what_was_replaced_a_week_ago(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """Brings a lake up to date with growing runs, again and again: one writer for all of them.
 
-Each round puts what is new of all runs into one commit of each table. Several collectors share the projects: each says
-in the lake which it looks after, ``collectors/PROJECT.json`` with its name and how often it has come by. Who sees that
-a file hasn't changed for some rounds, by a clock of its own, takes the project over. Two that hold one project for a
-moment do the same work twice, and the lake has it once: see :mod:`trackers_lake.tables`.
+Each round reads what is new of all runs, and puts it into one commit of each table. Several collectors share the
+projects: each says in the lake which it looks after, ``collectors/PROJECT.json`` with its name and how often it has
+come by. Who sees that a file hasn't changed for some rounds, by a clock of its own, takes the project over. Two that
+hold one project for a moment do the same work twice, and the lake has it once: see :mod:`trackers_lake.tables`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from trackers.errors import UNDECODABLE, DeliveryError, NotFound
-from trackers.journal.run_directory import find_runs
+from trackers.journal.run_directory import RunDirectory, find_runs
 from trackers.object_storage.store import Store
 from trackers.records import escaped
 from trackers.support.failpoints import failpoint
@@ -143,11 +143,12 @@ def collect(
     """
     lake = Lake(where, make=True, keep_s=keep_s)
     claims = Claims(lake.store, SILENT_ROUNDS * every_s)
+    looks: into_lake.Looks = {}
     try:
         while True:
             began = time.monotonic()
             try:
-                tell(_round(roots(), lake, claims, began))
+                tell(_round(roots(), lake, claims, looks))
             except DeliveryError as error:
                 failed(str(error))
             if wait(max(0.0, began + every_s - time.monotonic())):
@@ -157,15 +158,18 @@ def collect(
             claims.release()
 
 
-def _round(roots: list[Path], lake: Lake, claims: Claims, began: float) -> Round:
-    found: dict[str, list[tuple[Path, Path]]] = {}
+def _round(roots: list[Path], lake: Lake, claims: Claims, looks: into_lake.Looks) -> Round:
+    began = time.monotonic()
+    found: dict[str, list[RunDirectory]] = {}
     for root in roots:
         for directory in find_runs(root):
-            found.setdefault(directory.path.parent.name, []).append((root, directory.path))
+            found.setdefault(directory.path.parent.name, []).append(directory)
     held = claims.take(found)
     runs = [run for project in sorted(held) for run in found[project]]
-    entries = [entry for root, path in runs for entry in into_lake.candidates(str(path), root)]
-    return Round(len(held), len(found), len(runs), into_lake.fill(lake, entries), time.monotonic() - began)
+    entries = [entry for entry in map(into_lake.candidate, runs) if entry is not None]
+    for key in looks.keys() - {entry.key for entry in entries}:
+        del looks[key]
+    return Round(len(held), len(found), len(runs), into_lake.fill(lake, entries, looks=looks), time.monotonic() - began)
 
 
 def _name(project: str) -> str:

@@ -3,13 +3,16 @@
 A run's fingerprint tells whether it has changed. It holds when the run began, a digest of its rows, and the version of
 its source: the fingerprint of its files, or what its reader says. Each table is asked for its own fingerprints, so that
 the next call does what a killed process did not reach.
+
+The digest of rows is a sum of one number for each. So that of a run that has grown follows from the digest of what the
+lake has and from the new rows, and a collector reads those alone: what it keeps of a run is a :class:`Look`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,14 +21,14 @@ import msgspec
 
 from trackers import records
 from trackers.analysis.collect import FACTS_VERSION
-from trackers.analysis.run_stats import RunStats, facts
+from trackers.analysis.run_stats import MetricStats, RunStats, facts
 from trackers.analysis.sql import runs_table, values_table
 from trackers.errors import DeliveryError, NotFound, Unavailable, UsageError
 from trackers.journal.fingerprint_cache import fingerprint_of
-from trackers.journal.status import observe
+from trackers.journal.run_directory import RunDirectory
 from trackers.readers import registry
 from trackers.readers.boundary import boundary
-from trackers.readers.columns import STEPLESS, STREAM_BITS, Block
+from trackers.readers.columns import STEPLESS
 from trackers.readers.frames import select_stepless
 from trackers.readers.journal import JournalReader, source_run
 from trackers.readers.reader import Reader, SourceRun
@@ -33,8 +36,9 @@ from trackers.readers.run_data import RunData
 from trackers.records import Record, escaped
 from trackers.support.failpoints import failpoint
 from trackers.support.progress import progress
-from trackers_lake import schema
+from trackers_lake import journals, schema
 from trackers_lake.delta import Key
+from trackers_lake.journals import STREAM_BITS, Content, End
 from trackers_lake.location import normalize
 from trackers_lake.reader import split
 from trackers_lake.schema import COLUMNS
@@ -50,30 +54,53 @@ BATCH_RUNS = 1000
 """Runs that are put in by one commit of each table, if their numbers don't fill a file before."""
 GROWING = ("metrics", "system", "events")
 """Tables in which the new rows of a run that goes on become a file of their own, beside those that are there."""
+NO_ROWS = f"{0:016x} 0 "
+"""Fingerprint of a run in a table that has no rows of it."""
+WHOLE_AGAIN = 1.5
+"""A run that goes on is read whole when it is so many times as long as it was the last time, for its speed and use."""
 
 
 class Added(NamedTuple):
     """added: runs that were put in. unchanged: those that the lake has. values: numbers of those added.
-    problems: why others were left out."""
+    problems: why others were left out. left_out: those."""
 
     added: list[Key]
     unchanged: int
     values: int
     problems: list[str]
+    left_out: tuple[Key, ...] = ()
 
 
 class Candidate(NamedTuple):
     """A run of a source. version: differs once the source has changed; "" if only the content can tell.
-    load: reads its blocks and its other records."""
+    load: reads it whole. load_new: what came since; None where there is no such thing."""
 
     run: SourceRun
     version: str
-    load: Callable[[], tuple[Sequence[Block], Sequence[Record]]]
+    load: Callable[[], Content]
+    load_new: Callable[[End], Content | None] = lambda end: None
 
     @property
     def key(self) -> Key:
         """What the run is called in the lake."""
         return escaped(self.run.project), escaped(self.run.id)
+
+
+class Look(NamedTuple):
+    """What is kept of a run that goes on until the next look at it.
+
+    end: how far it was read. fingerprints: in the tables of :data:`GROWING`. facts: by all of it, but for speed and
+    use. size, whole: its numbers, and how many it had when it was read whole.
+    """
+
+    end: End
+    fingerprints: dict[str, str]
+    facts: RunStats
+    size: int
+    whole: int
+
+
+Looks = MutableMapping[Key, Look]
 
 
 def add(
@@ -99,19 +126,26 @@ def add(
     return fill(Lake(where, make=True, keep_s=keep_s), runs, replace=replace)
 
 
-def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False) -> Added:
-    """Bring a lake up to date with runs; see :func:`add`."""
+def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False, looks: Looks | None = None) -> Added:
+    """Bring a lake up to date with runs; see :func:`add`.
+
+    Args:
+        looks: of the last call, by a process that calls again: of runs that have only grown what is new is read.
+    """
     done = Added([], 0, 0, [])
     known = {table: lake.fingerprints(table) for table in COLUMNS}
-    batch = _Batch(lake, known)
+    looks = {} if looks is None else looks
+    batch = _Batch(lake, known, looks)
     values = unchanged = 0
     seen: dict[Key, str] = {}
+    left_out: list[Key] = []
     with progress(f"into {lake.where}", "runs") as tell:
         for number, run in enumerate(runs):
             tell(number, len(runs))
             problem = _clash(run, seen, known["runs"], replace=replace)
             if problem:
                 done.problems.append(problem)
+                left_out.append(run.key)
                 continue
             seen[run.key] = run.run.source
             known_fingerprint = known["runs"].get(run.key, "")
@@ -120,13 +154,15 @@ def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False) -> Add
                 continue
             try:
                 with boundary(run.run.source):
-                    rows = _Rows(run, *run.load())
+                    rows = _read_rows(run, known, looks.pop(run.key, None))
             except (NotFound, Unavailable) as error:
                 done.problems.append(str(error))
+                left_out.append(run.key)
                 continue
             if known_fingerprint.split(" ", 2)[:2] == rows.fingerprints["runs"].split(" ", 2)[:2]:
                 unchanged += 1
                 if not run.version:
+                    rows.keep(looks)
                     continue
             else:
                 done.added.append(run.key)
@@ -135,7 +171,7 @@ def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False) -> Add
         batch.write()
     if done.added:
         _look_after(lake, len(done.added))
-    return done._replace(unchanged=unchanged, values=values)
+    return done._replace(unchanged=unchanged, values=values, left_out=tuple(left_out))
 
 
 def _look_after(lake: Lake, added: int) -> None:
@@ -177,16 +213,7 @@ def candidates(source: str, root: Path | None) -> Iterator[Candidate]:
     registry.load(scheme)
     if scheme == registry.OWN:
         reader = JournalReader(root)
-        for directory in reader.find(where):
-            try:
-                run = source_run(directory)
-            except (NotFound, OSError):
-                continue
-            version = fingerprint_of(directory.path)
-            state = observe(directory).name
-            yield Candidate(
-                run, f"{version} {state}" if version else "", partial(reader.columns, run, keep=False, apart=True)
-            )
+        yield from filter(None, map(candidate, reader.find(where)))
         return
     other, runs = registry.open_source(source, root)
     for run in runs:
@@ -194,9 +221,31 @@ def candidates(source: str, root: Path | None) -> Iterator[Candidate]:
         yield Candidate(run, version, partial(_read, other, run))
 
 
-def _read(reader: Reader, run: SourceRun) -> tuple[Sequence[Block], Sequence[Record]]:
+def candidate(directory: RunDirectory) -> Candidate | None:
+    """A run of ours; None where it can't be told which one it is."""
+    try:
+        run = source_run(directory)
+    except (NotFound, OSError):
+        return None
+    version = fingerprint_of(directory.path)
+    loads = partial(journals.read_whole, run), partial(journals.read_new, run)
+    return Candidate(run, f"{version} {run.status}" if version else "", *loads)
+
+
+def _read(reader: Reader, run: SourceRun) -> Content:
     data = RunData(reader, run)
-    return data.blocks(), data.records()
+    others = data.records()
+    return Content(data.blocks(), others, range(len(others)))
+
+
+def _read_rows(entry: Candidate, known: dict[str, dict[Key, str]], look: Look | None) -> _Rows:
+    """A run's rows: those that came since the last look, if all tables have what there was then."""
+    goes_on = look is not None and entry.run.status == "running" and look.size < WHOLE_AGAIN * look.whole
+    if look is not None and goes_on:
+        there = {table: known[table].get(entry.key, NO_ROWS) for table in GROWING}
+        if there == look.fingerprints and (content := entry.load_new(look.end)) is not None:
+            return _Rows(entry, content, look)
+    return _Rows(entry, entry.load())
 
 
 def _clash(entry: Candidate, seen: dict[Key, str], known: dict[Key, str], *, replace: bool) -> str:
@@ -211,55 +260,122 @@ def _clash(entry: Candidate, seen: dict[Key, str], known: dict[Key, str], *, rep
 
 
 class _Rows:
-    """A run's rows for all tables.
+    """A run's rows for all tables, or those that came since a look.
 
     fingerprints: by table, a digest of the rows there; of ``runs``: when the run began, a digest of all, and the
     version. So a new tag changes the row in ``runs`` alone. size: how many numbers. goes_on: more is to come.
     """
 
-    def __init__(self, entry: Candidate, blocks: Sequence[Block], others: Sequence[Record]) -> None:
+    def __init__(self, entry: Candidate, content: Content, look: Look | None = None) -> None:
         self.key = entry.key
+        self._entry, self._end, self._look = entry, content.end, look
         self.tables: dict[str, Any] = {
-            "metrics": numbers(self.key, select_stepless(blocks, stepless=False)),
-            "system": numbers(self.key, select_stepless(blocks, stepless=True)),
-            "events": _events(self.key, others),
+            "metrics": numbers(self.key, select_stepless(content.blocks, stepless=False)),
+            "system": numbers(self.key, select_stepless(content.blocks, stepless=True)),
+            "events": _events(self.key, content.others, content.rows),
         }
         self.size = len(self.tables["metrics"]) + len(self.tables["system"])
-        self.facts = facts(entry.run, blocks, others, entry.run.status)
+        self._sums = {name: _sums(table) for name, table in self.tables.items()}
+        before = dict.fromkeys(GROWING, NO_ROWS) if look is None else look.fingerprints
+        self.fingerprints = {
+            name: _fingerprint(table, self._sums[name], before[name]) for name, table in self.tables.items()
+        }
+        if look is None or content.end is None:
+            self.facts = facts(entry.run, content.blocks, content.others, entry.run.status)
+        else:
+            new = facts(entry.run, content.blocks, content.end.heads, entry.run.status)
+            self.facts = _grown_facts(look.facts, new)
         self.goes_on = self.facts.status == "running"
-        self.fingerprints = {name: _fingerprint(table) for name, table in self.tables.items()}
         for name, values in (("config", self.facts.config), ("summary", self.facts.summary)):
-            self.fingerprints[name] = _hashed(repr(records.storable(values)).encode())
+            self.fingerprints[name] = _hashed(repr(records.storable(values)).encode()) if values else NO_ROWS
         shared = (self.facts.name, self.facts.group, self.facts.tags, self.facts.notes, self.facts.status)
         all_rows = (*self.fingerprints.values(), *map(records.storable, shared), FACTS_VERSION)
         self.fingerprints["runs"] = f"{entry.run.created!r} {_hashed(repr(all_rows).encode())} {entry.version}"
 
     def since(self, table: str, known: str) -> Any:
         """The rows that came behind those of which a lake has the fingerprint; None where others changed, too."""
+        rows = self.tables[table]
+        if self._look is not None:
+            return rows if known == self._look.fingerprints[table] else None
+        if known == NO_ROWS:
+            return rows
         last = _last_rows(known)
         if not last:
             return None
         import numpy as np
 
-        rows = self.tables[table]
         numbers = rows.column("row").to_numpy()
         streams = numbers >> STREAM_BITS
         before: Any = np.zeros(len(numbers), bool)
         for stream, row in last.items():
             before |= (streams == stream) & (numbers <= row)
-        # Its dictionary may have names of the new rows alone.
-        same = _fingerprint(schema.coded(schema.without_dictionaries(rows.filter(before)))) == known
+        same = _fingerprint(rows.filter(before), self._sums[table][before], NO_ROWS) == known
         return rows.filter(~before) if same else None
 
+    def whole(self) -> _Rows:
+        """All of the run's rows: these, or read anew where these are new ones alone."""
+        if self._look is None:
+            return self
+        with boundary(self._entry.run.source):
+            return _Rows(self._entry, self._entry.load())
 
-def _fingerprint(table: Any) -> str:
-    """A digest of rows, how many they are, and the last row of each stream of the journal."""
+    def keep(self, looks: Looks) -> None:
+        """Keep what the next look needs, if that can go on from here."""
+        if self._end is not None and self.goes_on:
+            fingerprints = {table: self.fingerprints[table] for table in GROWING}
+            size, whole = (self.size, self.size) if self._look is None else (self._look.size, self._look.whole)
+            size += 0 if self._look is None else self.size
+            looks[self.key] = Look(self._end, fingerprints, self.facts, size, whole)
+
+
+def _grown_facts(before: RunStats, new: RunStats) -> RunStats:
+    """The facts of a run that goes on, by those of what there was and of what is new. Speed and use are as they were,
+    but for the last step."""
+    same_loss = new.loss in ("", before.loss)
+    new.iterations = before.iterations + new.iterations if same_loss else before.iterations
+    new.loss, new.avg_mfu, new.use = before.loss or new.loss, before.avg_mfu, before.use
+    new.steps = max((step for step in (before.steps, new.steps) if step is not None), default=None)
+    new.speed = msgspec.structs.replace(before.speed, last_step=new.steps)
+    new.gpus = max((count for count in (before.gpus, new.gpus) if count is not None), default=None)
+    new.goals = {**before.goals, **new.goals}
+    folds = dict(before.folds)
+    for name, fold in new.folds.items():
+        folds[name] = _grown_fold(folds[name], fold) if name in folds else fold
+    new.folds = folds
+    return new
+
+
+def _grown_fold(before: MetricStats, new: MetricStats) -> MetricStats:
+    def first(choose: Callable[[Any], Any], *values: Any) -> Any:
+        there = [value for value in values if value is not None]
+        return choose(there) if there else None
+
+    counts = before.count - before.nans, new.count - new.nans
+    total = sum((fold.mean or 0.0) * count for fold, count in zip((before, new), counts, strict=True))
+    low = new if before.low is None or (new.low is not None and new.low < before.low) else before
+    high = new if before.high is None or (new.high is not None and new.high > before.high) else before
+    return MetricStats(
+        count=before.count + new.count, nans=before.nans + new.nans, last=new.last,
+        first_step=first(min, before.first_step, new.first_step), last_step=first(max, before.last_step, new.last_step),
+        low=low.low, low_step=low.low_step, high=high.high, high_step=high.high_step,
+        mean=total / sum(counts) if sum(counts) else None,
+    )  # fmt: skip
+
+
+def _fingerprint(table: Any, sums: Any, before: str) -> str:
+    """A digest of rows, how many they are, and the last row of each stream of the journal.
+
+    Args:
+        sums: of the rows. before: the fingerprint of those that precede them.
+    """
     import numpy as np
 
+    digest, count, _ = before.split(" ")
     numbers = table.column("row").to_numpy()
     streams = numbers >> STREAM_BITS
-    last = [int(numbers[streams == stream].max()) for stream in np.unique(streams)]
-    return f"{_digest(table)} {len(numbers)} {','.join(map(str, last))}"
+    last = _last_rows(before) | {int(stream): int(numbers[streams == stream].max()) for stream in np.unique(streams)}
+    total = (int(digest, 16) + int(sums.sum(dtype=np.uint64))) % 2**64
+    return f"{total:016x} {int(count) + len(numbers)} {','.join(str(last[stream]) for stream in sorted(last))}"
 
 
 def _last_rows(fingerprint: str) -> dict[int, int]:
@@ -269,17 +385,41 @@ def _last_rows(fingerprint: str) -> dict[int, int]:
     return {row >> STREAM_BITS: row for row in rows}
 
 
-def _digest(table: Any) -> str:
+def _sums(table: Any) -> Any:
+    """A number for each row that its values decide, so that their sum tells rows apart in whatever order they are."""
+    import numpy as np
     import pyarrow as pa
 
-    at = table.schema.get_field_index("step")
-    table = table.set_column(
-        at, "step", table.column("step").fill_null(STEPLESS)
-    )  # what lies under gaps may be anything
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return _hashed(sink.getvalue())
+    with np.errstate(over="ignore"):
+        mixed: Any = np.zeros(len(table), np.uint64)
+        for name in table.schema.names:
+            if name in ("project", "run"):
+                continue
+            column = table.column(name).combine_chunks()
+            kind = column.type
+            if pa.types.is_dictionary(kind) or pa.types.is_string(kind):
+                coded = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
+                coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+                words = b"".join(_word(word) for word in coded.dictionary.to_pylist())
+                values = np.frombuffer(words, np.uint64)[coded.indices.to_numpy()] if words else mixed
+            elif pa.types.is_floating(kind):
+                values = column.fill_null(0.0).to_numpy().view(np.uint64)
+            else:
+                values = column.cast(pa.int64()).fill_null(STEPLESS).to_numpy().view(np.uint64)
+            mixed = _mixed(mixed ^ values)
+    return mixed
+
+
+def _mixed(values: Any) -> Any:
+    """Numbers of 64 bits, each bit of which depends on all bits: SplitMix64, https://prng.di.unimi.it/splitmix64.c."""
+    values = values + 0x9E3779B97F4A7C15
+    values = (values ^ (values >> 30)) * 0xBF58476D1CE4E5B9
+    values = (values ^ (values >> 27)) * 0x94D049BB133111EB
+    return values ^ (values >> 31)
+
+
+def _word(word: str) -> bytes:
+    return hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
 def _hashed(content: Any) -> str:
@@ -289,8 +429,8 @@ def _hashed(content: Any) -> str:
 class _Batch:
     """Collects runs until there are enough for a commit."""
 
-    def __init__(self, lake: Lake, known: dict[str, dict[Key, str]]) -> None:
-        self._lake, self._known = lake, known
+    def __init__(self, lake: Lake, known: dict[str, dict[Key, str]], looks: Looks) -> None:
+        self._lake, self._known, self._looks = lake, known, looks
         self._rows: list[_Rows] = []
         self._size = 0
 
@@ -308,23 +448,19 @@ class _Batch:
         batch, self._rows, self._size = self._rows, [], 0
         if not batch:
             return
-        every = [rows.facts for rows in batch]
-        keys = [rows.key for rows in batch]
         for table in COLUMNS:
-            fingerprints = {rows.key: rows.fingerprints[table] for rows in batch}
             known = self._known[table]
             fresh = {
-                key: fingerprint
-                for key, fingerprint in fingerprints.items()
-                if table == "runs" or known.get(key) != fingerprint
-            }
+                rows.key: rows.fingerprints[table] for rows in batch
+                if table == "runs" or known.get(rows.key, NO_ROWS) != rows.fingerprints[table]
+            }  # fmt: skip
             if table in GROWING:
                 fresh = self._append(table, batch, fresh)
-            parts: list[Any] = []
-            if table in GROWING:
+                batch = [rows.whole() if rows.key in fresh else rows for rows in batch]
+                fresh = {rows.key: rows.fingerprints[table] for rows in batch if rows.key in fresh}
                 parts = [rows.tables[table] for rows in batch if rows.key in fresh]
             elif table == "runs":
-                parts = [_runs_rows(keys, every)]
+                parts = [_runs_rows([rows.key for rows in batch], [rows.facts for rows in batch])]
             else:
                 some = [rows for rows in batch if rows.key in fresh]
                 values = [rows.facts.config if table == "config" else rows.facts.summary for rows in some]
@@ -332,15 +468,17 @@ class _Batch:
             failpoint("lake.table.before")
             if fresh:
                 self._lake.put(table, _joined(table, parts), fresh)
+        for rows in batch:
+            rows.keep(self._looks)
 
     def _append(self, table: str, batch: Sequence[_Rows], fresh: dict[Key, str]) -> dict[Key, str]:
         """Put in what is new of runs that have only grown; the runs that are left, which are to be replaced."""
         known = self._known[table]
         grown = {
             rows.key: new for rows in batch
-            if rows.key in fresh and (new := rows.since(table, known.get(rows.key, ""))) is not None
+            if rows.key in fresh and (new := rows.since(table, known.get(rows.key, NO_ROWS))) is not None
         }  # fmt: skip
-        changes = {key: (known[key], fresh[key]) for key in grown}
+        changes = {key: (known.get(key), fresh[key]) for key in grown}
         ended = {rows.key for rows in batch if not rows.goes_on}
         if not grown or not self._lake.append(table, _joined(table, list(grown.values())), changes, ended):
             return fresh
@@ -386,13 +524,13 @@ def numbers(key: Key, blocks: Any) -> Any:
     })  # fmt: skip
 
 
-def _events(key: Key, others: Sequence[Record]) -> Any:
+def _events(key: Key, others: Sequence[Record], rows: Sequence[int]) -> Any:
     import pyarrow as pa
 
     steps = [getattr(record, "step", None) for record in others]
     table = pa.table({
         "project": pa.array([key[0]] * len(others), pa.string()), "run": pa.array([key[1]] * len(others), pa.string()),
-        "row": pa.array(range(len(others)), pa.int64()),
+        "row": pa.array(rows, pa.int64()),
         "kind": pa.array([str(type(record).__struct_config__.tag) for record in others], pa.string()),
         "step": pa.array([step if step is None or -(2**63) < step < 2**63 else None for step in steps], pa.int64()),
         "time": pa.array([record.time for record in others], pa.float64()),

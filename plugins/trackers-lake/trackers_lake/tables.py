@@ -168,11 +168,14 @@ class Lake:
         rewritten = sum(without[file.path][1] for file in affected)
         return Put(log.snapshot().version, len(added), len(rows), rewritten)
 
-    def append(self, table: str, rows: Any, runs: Mapping[Key, tuple[str, str]], ended: Collection[Key] = ()) -> bool:
+    def append(
+        self, table: str, rows: Any, runs: Mapping[Key, tuple[str | None, str]], ended: Collection[Key] = ()
+    ) -> bool:
         """Add rows of runs beside those that a table has; False, and nothing is done, where it has others meanwhile.
 
         Args:
-            runs: with the fingerprint that a table has, and the new one. ended: those to which no more is to come.
+            runs: with the fingerprint that a table has, None where it has no rows, and the new one.
+            ended: those to which no more is to come.
 
         Raises:
             see :meth:`put`.
@@ -185,7 +188,7 @@ class Lake:
             if added and all(file.path in base.files for file in added):  # an answer was lost on its way
                 break
             there = _newest(self.runs_in(table, file) for file in base.files.values())
-            if any(there.get(key, "") != old for key, (old, _) in runs.items()):
+            if any(there.get(key) != old for key, (old, _) in runs.items()):
                 return False
             if not added or written < base.swept:
                 added = [self._write(table, rows, {key: new for key, (_, new) in runs.items()})]

@@ -1,7 +1,8 @@
 """Adds a run to a lake, repeatedly while the run goes on and once at its end.
 
 The records that are delivered aren't used: ``trackers lake add`` reads the run's directory, in a process of its own. So
-the lake has the same rows as if the finished run had been added, whatever was rewound or replaced meanwhile.
+the lake has the same rows as if the finished run had been added, whatever was rewound or replaced meanwhile. With
+``TRACKER_LAKE_WRITER=node`` one process does so for all runs of the node (:mod:`trackers_lake.node`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trackers.errors import Fatal, Refused, Unavailable
 from trackers.records import ALL_KINDS, Record, escaped
 from trackers.tracker import Cursor, RunInfo, State, Status
 from trackers_lake.precheck import LakePrecheck
+
+if TYPE_CHECKING:
+    from trackers_lake.node import Member
 
 INTERVAL_S = 60.0
 KEEP_DAYS = 7.0
@@ -56,21 +61,40 @@ class LakeTracker(LakePrecheck):
         self._interval_s = float(info.option("TRACKER_LAKE_EVERY", INTERVAL_S))
         self._keep_days = float(info.option("TRACKER_LAKE_KEEP", KEEP_DAYS))
         self._next_add = time.monotonic() + self._interval_s * random.uniform(0.5, 1.0)
+        self._member = self._join(info)
         state["url"] = f"lake:{location}#{info.project}/{info.id}"
         return None
+
+    def _join(self, info: RunInfo) -> Member | None:
+        if self.ended is not None or info.option("TRACKER_LAKE_WRITER", "run") != "node":
+            return None
+        try:
+            from trackers_lake import node
+
+            lakes = node.Lakes(self._location, self._interval_s, self._keep_days)
+            return node.Member(self._run_directory, lakes, _environment())
+        except (OSError, ImportError):  # a machine without such locks, or without a place for them
+            return None
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         """Add the run if its next addition is due."""
         self.tick()
 
     def tick(self) -> None:
-        """Add the run if its next addition is due."""
-        if time.monotonic() >= self._next_add:
+        """Add the run if its next addition is due, and nobody else does."""
+        if (self._member is None or not self._member.is_served()) and time.monotonic() >= self._next_add:
             self._add()
 
     def close(self, status: Status) -> None:
-        """Add the run as it is at its end."""
-        self._add()
+        """Add the run as it is at its end; one that goes on is left to who serves the node's runs."""
+        if self._member is None:
+            self._add()
+        elif status.name == "running":
+            if not self._member.is_served():
+                self._add()
+        elif not self._member.finish():
+            self._add()
+            self._member.leave()
 
     def _add(self) -> None:
         began = time.monotonic()
