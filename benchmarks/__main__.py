@@ -24,7 +24,7 @@ PICTURE = HERE.parent / "docs" / "pictures" / "side-by-side.png"
 NAMES = ("side_by_side", "log_call", "startup", "training_step", "delivery_rate", "sampling", "log_reading", "masking",
          "analysis", "plotting", "reading", "copying", "ranks", "nodes", "nodes_tls", "storing", "instruments",
          "inspection", "file_trackers", "stop_look", "console_capture", "finishing", "crowd", "sweep", "ui",
-         "lake")  # fmt: skip
+         "lake", "lake_collect", "lake_nodes")  # fmt: skip
 MORE = {"sweep": ("--runs", "60")}
 """Options of a benchmark that would take the longest: 60 runs say what a thousand do."""
 HEAD = """# Results

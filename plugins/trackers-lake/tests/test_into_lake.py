@@ -221,6 +221,24 @@ def test_short_files_are_joined_when_there_are_many(monkeypatch: pytest.MonkeyPa
     assert sorted(files) == [["live"], ["r0", "r1", "r2", "r3"]]
 
 
+def test_runs_that_go_on_are_known_without_a_look_at_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each addition would read the table of runs, which has a file for each of them."""
+    monkeypatch.setattr(into_lake, "MANY_SHORT", 2)
+    for number in range(4):
+        written(f"r{number}", status="running")
+        into_lake.add([f"runs/digits/r{number}"], "lake")
+    read: list[str] = []
+    rows_of = Lake.rows
+    monkeypatch.setattr(Lake, "rows", lambda self, table, *rest: read.append(table) or rows_of(self, table, *rest))
+    written("r0", 9, status="running")
+    into_lake.add(["runs/digits/r0"], "lake")
+    assert read == []
+    assert Lake("lake").running() == {("digits", f"r{number}") for number in range(4)}
+    written("r0", 9)
+    into_lake.add(["runs/digits/r0"], "lake")
+    assert Lake("lake").running() == {("digits", f"r{number}") for number in range(1, 4)}
+
+
 @pytest.mark.slow
 def test_a_lake_is_a_source_of_another() -> None:
     """The rows are the same there; the lake itself is refused."""

@@ -30,7 +30,7 @@ from trackers.benchmark.speed import Speed
 from trackers.editing import edits
 from trackers.journal.run_directory import RunDirectory
 from trackers.object_storage.store import Store
-from trackers.records import Metrics, Record, Start, Text, encode
+from trackers.records import Finish, Metrics, Record, Start, Text, encode
 from trackers.testing.driver import python_path
 
 A, B = ("digits", "a"), ("digits", "b")
@@ -176,6 +176,25 @@ def test_parts_of_a_run_are_joined_when_they_are_many_and_at_its_end(monkeypatch
     live("b", 200, status="finished")
     into_lake.add(["runs"], "lake")
     assert len([file for file in Lake("lake").snapshot("metrics").files.values() if B in (file.runs or {})]) == 1
+    assert_as_at_once()
+
+
+def test_files_that_runs_share_are_not_joined_whenever_one_of_them_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be written again for each; where the last one ends they are."""
+    joined: list[int] = []
+    real = Lake._join
+    monkeypatch.setattr(Lake, "_join", lambda self, table, parts: joined.append(len(parts)) or real(self, table, parts))
+    paths = [live(f"r{number}", 5) for number in range(4)]
+    into_lake.add(["runs"], "lake")
+    for number, path in enumerate(paths):
+        for other in paths[number:]:
+            longer(other, 5 * number + 5, 5)
+        with (path / "streams/rank-0.1.jsonl").open("ab") as file:
+            file.write(encode(Finish(time=T0 + 99, status="finished", exit_code=0)))
+        assert not joined
+        into_lake.add(["runs"], "lake")
+    assert joined
+    assert files("metrics") == 1
     assert_as_at_once()
 
 

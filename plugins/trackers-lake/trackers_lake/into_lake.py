@@ -56,6 +56,8 @@ GROWING = ("metrics", "system", "events")
 """Tables in which the new rows of a run that goes on become a file of their own, beside those that are there."""
 NO_ROWS = f"{0:016x} 0 "
 """Fingerprint of a run in a table that has no rows of it."""
+UNKNOWN = "?"
+"""Version of a source that has none."""
 WHOLE_AGAIN = 1.5
 """A run that goes on is read whole when it is so many times as long as it was the last time, for its speed and use."""
 
@@ -84,6 +86,11 @@ class Candidate(NamedTuple):
     def key(self) -> Key:
         """What the run is called in the lake."""
         return escaped(self.run.project), escaped(self.run.id)
+
+    @property
+    def mark(self) -> str:
+        """Version and status, as a lake keeps them."""
+        return f"{self.version or UNKNOWN} {self.run.status}"
 
 
 class Look(NamedTuple):
@@ -135,7 +142,7 @@ def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False, looks:
     done = Added([], 0, 0, [])
     known = {table: lake.fingerprints(table) for table in COLUMNS}
     looks = {} if looks is None else looks
-    batch = _Batch(lake, known, looks)
+    batch = _Batch(lake, known, looks, {run.key for run in runs if run.run.status == "running"})
     values = unchanged = 0
     seen: dict[Key, str] = {}
     left_out: list[Key] = []
@@ -149,7 +156,7 @@ def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False, looks:
                 continue
             seen[run.key] = run.run.source
             known_fingerprint = known["runs"].get(run.key, "")
-            if run.version and known_fingerprint.split(" ", 2)[2:] == [run.version]:
+            if run.version and known_fingerprint.split(" ", 2)[2:] == [run.mark]:
                 unchanged += 1
                 continue
             try:
@@ -229,7 +236,7 @@ def candidate(directory: RunDirectory) -> Candidate | None:
         return None
     version = fingerprint_of(directory.path)
     loads = partial(journals.read_whole, run), partial(journals.read_new, run)
-    return Candidate(run, f"{version} {run.status}" if version else "", *loads)
+    return Candidate(run, version, *loads)
 
 
 def _read(reader: Reader, run: SourceRun) -> Content:
@@ -290,7 +297,7 @@ class _Rows:
             self.fingerprints[name] = _hashed(repr(records.storable(values)).encode()) if values else NO_ROWS
         shared = (self.facts.name, self.facts.group, self.facts.tags, self.facts.notes, self.facts.status)
         all_rows = (*self.fingerprints.values(), *map(records.storable, shared), FACTS_VERSION)
-        self.fingerprints["runs"] = f"{entry.run.created!r} {_hashed(repr(all_rows).encode())} {entry.version}"
+        self.fingerprints["runs"] = f"{entry.run.created!r} {_hashed(repr(all_rows).encode())} {entry.mark}"
 
     def since(self, table: str, known: str) -> Any:
         """The rows that came behind those of which a lake has the fingerprint; None where others changed, too."""
@@ -429,8 +436,8 @@ def _hashed(content: Any) -> str:
 class _Batch:
     """Collects runs until there are enough for a commit."""
 
-    def __init__(self, lake: Lake, known: dict[str, dict[Key, str]], looks: Looks) -> None:
-        self._lake, self._known, self._looks = lake, known, looks
+    def __init__(self, lake: Lake, known: dict[str, dict[Key, str]], looks: Looks, going: set[Key]) -> None:
+        self._lake, self._known, self._looks, self._going = lake, known, looks, going
         self._rows: list[_Rows] = []
         self._size = 0
 
@@ -480,7 +487,8 @@ class _Batch:
         }  # fmt: skip
         changes = {key: (known.get(key), fresh[key]) for key in grown}
         ended = {rows.key for rows in batch if not rows.goes_on}
-        if not grown or not self._lake.append(table, _joined(table, list(grown.values())), changes, ended):
+        new = list(grown.values())
+        if not grown or not self._lake.append(table, _joined(table, new), changes, ended, self._going - ended):
             return fresh
         return {key: fingerprint for key, fingerprint in fresh.items() if key not in grown}
 

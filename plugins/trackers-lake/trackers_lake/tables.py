@@ -169,13 +169,15 @@ class Lake:
         return Put(log.snapshot().version, len(added), len(rows), rewritten)
 
     def append(
-        self, table: str, rows: Any, runs: Mapping[Key, tuple[str | None, str]], ended: Collection[Key] = ()
-    ) -> bool:
+        self, table: str, rows: Any, runs: Mapping[Key, tuple[str | None, str]], ended: Collection[Key] = (),
+        going: Collection[Key] = (),
+    ) -> bool:  # fmt: skip
         """Add rows of runs beside those that a table has; False, and nothing is done, where it has others meanwhile.
 
         Args:
             runs: with the fingerprint that a table has, None where it has no rows, and the new one.
-            ended: those to which no more is to come.
+            ended: those to which no more is to come. going: runs to which it is, perhaps others: files that have some
+            of them aren't joined for those that have ended.
 
         Raises:
             see :meth:`put`.
@@ -204,16 +206,22 @@ class Lake:
             raise Unavailable(f"{log}: {TRIES} others were quicker: try again")
         base = log.snapshot()
         for key in runs:
-            if self._join_parts(table, key, base, ended=key in ended):
+            if self._join_parts(table, key, base, going if key in ended else None):
                 base = log.snapshot()
         self._sum_up(log)
         return True
 
-    def _join_parts(self, table: str, key: Key, base: Snapshot, *, ended: bool) -> bool:
+    def _join_parts(self, table: str, key: Key, base: Snapshot, going: Collection[Key] | None) -> bool:
         """Join the short files of a run that has ended, or has many, and whether it tried: where another was quicker,
-        a later call does."""
-        log = self.tables[table]
+        a later call does.
+
+        Args:
+            going: other runs, if this one has ended: files that have some of them stay.
+        """
+        log, ended = self.tables[table], going is not None
         parts = [file for file in base.files.values() if file.runs and key in file.runs and file.size < SMALL_BYTES]
+        if going is not None:
+            parts = [file for file in parts if not any(run in going for run in file.runs or ())]
         most = sum(file.size for file in parts) / SHARE_OF_A_PART
         if not ended or len(parts) > SHARE_OF_A_PART:
             parts = [file for file in parts if file.size < most]
@@ -242,12 +250,8 @@ class Lake:
         return counts
 
     def running(self) -> set[Key]:
-        """Runs that were still running when they were put in: they will be replaced soon."""
-        running: set[Key] = set()
-        for file in self.snapshot("runs").files.values():
-            rows = self.rows("runs", file, ["project", "run", "status"]).to_pylist()
-            running.update((row["project"], row["run"]) for row in rows if row["status"] == "running")
-        return running
+        """Runs that were still running when they were put in, as their fingerprints say: they will be replaced soon."""
+        return {key for key, fingerprint in self.fingerprints().items() if fingerprint.endswith(" running")}
 
     def small_files(self, table: str, apart: Collection[Key] = ()) -> list[DataFile]:
         """The files of a table that :meth:`compact` joins, by their runs."""
