@@ -13,6 +13,7 @@ from trackers_lake import delta, tables
 from trackers_lake.tables import Lake
 
 from trackers.errors import Damaged
+from trackers.object_storage.store import Store
 
 LOG = "lake/metrics/_delta_log"
 
@@ -51,6 +52,32 @@ def test_checkpoint_stands_for_the_log_before_it(tmp_path: Path, monkeypatch: py
     lake.put("metrics", points(("p", "r0"), 1), {("p", "r0"): "n"})
     assert held(tmp_path / "lake") == {**before, ("p", "r0"): 2}
     assert lake.fingerprints("metrics")["p", "r1"] == "m"
+
+
+@pytest.mark.parametrize("behind", [0, 1, 4, 5, 30])
+def test_writer_that_others_have_overtaken_asks_once_for_all_they_did(
+    behind: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for one commit after the other, which takes as long as there are nodes; nor where the log is gone by then."""
+    lake, other = filled(tmp_path, 1), Lake(tmp_path / "lake")
+    other.snapshot("metrics")
+    for number in range(behind):
+        key = ("p", f"s{number}")
+        lake.put("metrics", points(key, 2), {key: "m"})
+    asked: list[str] = []
+    chunks = Store.chunks
+    monkeypatch.setattr(Store, "chunks", lambda self, name, most: asked.append(name) or chunks(self, name, most))
+    wanted = Lake(tmp_path / "lake").fingerprints("metrics")
+    asked.clear()
+    assert other.fingerprints("metrics") == wanted
+    assert len(set(asked)) == len(asked) == (behind if behind > delta.FEW else behind + (behind < delta.FEW))
+    for number in range(behind, behind + 8):
+        key = ("p", f"s{number}")
+        lake.put("metrics", points(key, 2), {key: "m"})
+    lake.tables["metrics"].checkpoint(lake.snapshot("metrics"))
+    for path in sorted((tmp_path / LOG).glob("*.json"))[behind + 6 : behind + 8]:
+        path.unlink()
+    assert len(other.fingerprints("metrics")) == behind + 9
 
 
 def test_checkpoint_that_is_announced_but_not_there_is_done_without(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ features that this release doesn't know end in one line that names the table.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -39,6 +40,8 @@ MOST_ACTIONS = 1_000_000
 MOST_COMMITS = 100_000
 """Maximum number of commits that are read after a checkpoint."""
 CHECKPOINT_EVERY = 50
+FEW = 4
+"""Newer commits that are read one by one; of more, which writers on many machines make, all names are asked for."""
 READ_TRIES = 5
 """A log is read so often while another process removes the part of it that a checkpoint sums up."""
 SWEEP = "VACUUM START"
@@ -174,8 +177,8 @@ class DeltaTable:
             Damaged: the log can't be read. Unavailable, Refused: the store can't.
         """
         if self.seen.version >= 0:
-            newer = list(self._after(self.seen.version))
-            if newer or self._exists(self.seen.version):
+            newer = self._newer(self.seen.version)
+            if newer or (newer is not None and self._exists(self.seen.version)):
                 self.seen = self._folded(self.seen, newer)
                 return self.seen
         self.seen = self._read()
@@ -319,7 +322,19 @@ class DeltaTable:
             raise Damaged(f"{self}: its log has more than {MOST_COMMITS:,} commits")
         return commits, {v: sorted(names) for v, names in parts.items() if set(names.values()) == {len(names)}}
 
-    def _after(self, version: int) -> Iterable[tuple[int, bytes]]:
+    def _newer(self, version: int) -> list[tuple[int, bytes]] | None:
+        """The commits after a version: some one by one, more by a listing, several at once; None where one is gone."""
+        newer = list(itertools.islice(self._after(version), FEW))
+        if len(newer) < FEW:
+            return newer
+        last = newer[-1][0]
+        more = sorted(at for at in self._list_versions(self._commit_name(last))[0] if at > last)
+        try:
+            return [*newer, *self._commits(more)] if more == list(range(last + 1, last + 1 + len(more))) else None
+        except NotFound:
+            return None
+
+    def _after(self, version: int) -> Iterator[tuple[int, bytes]]:
         while True:
             version += 1
             try:
