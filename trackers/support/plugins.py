@@ -38,6 +38,7 @@ OURS: dict[str, Own] = {
     "clearml": Own(frozenset({"tracker"}), ("CLEARML_OFFLINE_DIR",)),
     "comet": Own(frozenset({"tracker"}), ("COMET_OFFLINE_DIRECTORY",)),
     "dvclive": Own(frozenset({"tracker", "source"}), ("DVCLIVE_DIR",)),
+    "kafka": Own(frozenset({"tracker", "source", "copies"}), ("KAFKA_SERVERS", "KAFKA_TOPIC", "KAFKA_CONFIG")),
     "lake": Own(frozenset({"tracker", "source"}), ("TRACKER_LAKE_WRITER",), ("lake",)),
     "mcp": Own(commands=("mcp", "skill")),
     "neptune": Own(frozenset({"source"})),

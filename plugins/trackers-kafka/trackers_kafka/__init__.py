@@ -1,0 +1,1 @@
+"""Kafka: a run's records as messages of a topic, and runs read back from one."""
