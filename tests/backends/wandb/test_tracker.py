@@ -511,7 +511,8 @@ def test_code_of_a_run_arrives(tmp_path: Path) -> None:
         (name, "code", ["train.py"]) for name in names
     ]
     changes = [item for record in found if record.HasField("config") for item in record.config.update]
-    assert [json.loads(item.value_json) for item in changes if item.key == "_wandb"] == [{"code_path": "source-p-train.py"}]
+    own = [json.loads(item.value_json) for item in changes if item.key == "_wandb"]
+    assert own == [{"code_path": "source-p-train.py"}]
 
 
 @pytest.mark.slow
