@@ -121,7 +121,7 @@ def test_environment_of_a_run_that_goes_on_is_that_of_its_newest_machine(server:
     shown = server.runs[ID].metadata
     assert (shown["gpu_count"], shown["gpu"], len(shown["gpu_nvidia"])) == (2, CARDS["0"]["name"], 2)
     assert (shown["cudaVersion"], shown["disk"]["/"]["total"]) == ("12.4", "1000000000000")
-    if CLIENT >= (0, 30):  # those before tell no server the processor's model
+    if CLIENT >= (0, 31):  # the record of those before has no field for the model of a processor
         assert shown["cpu"]["model"] == "AMD EPYC"
     moved = {"gpus": {"0": CARDS["0"] | {"name": "NVIDIA B200"}}, "machines": {"node0": MACHINE}}
     run.info = run_info(tmp_path / "run", host="elsewhere", attempts=[{"number": 1}, {"number": 2}])
