@@ -110,7 +110,7 @@ class Losses:
         (re.compile("a.*"), "a.*"),
         ([re.compile(b"b+")], "[\"b'b+'\"]"),
     ],
-    ids=str,
+    ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", str(value)),
 )
 def test_odd_values_become_texts(value: Any, text: str) -> None:
     """What is within a list, too."""
