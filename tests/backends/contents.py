@@ -439,7 +439,10 @@ TABLE: Mapping[str, Mapping[str, Cell]] = {
     },
     "results that are texts": {
         "wandb": Cell("Summary", lambda s: s.summary["verdict"] == "good"),
-        "mlflow": Cell("tags, filtered by `tags.…`", lambda s: s.tags["final/verdict"] == "good"),
+        "mlflow": Cell(
+            "tags of up to 8,000 characters, filtered by `tags.…`; `summary.json` has them whole",
+            lambda s: s.tags["final/verdict"] == "good",
+        ),
         "tensorboard": Cell("columns of HPARAMS", lambda s: s.hparams[" final/verdict"].string_value == "good"),
         "trackio": Cell("as above", lambda s: s.config["final/verdict"] == "good"),
         "json": Cell("`summary`", lambda s: s.log["summary"]["verdict"] == "good"),

@@ -84,7 +84,8 @@ def _pcm(data: Any) -> tuple[int, bytes]:
         raise UsageError("Audio takes samples or the path of a sound file, not bytes: give the file's path")
     if isinstance(data, (list, tuple)) and data and isinstance(data[0], (int, float)):
         whole = all(isinstance(item, int) for item in data)
-        samples = sequence("h", (_clip(item if whole else item * 32767) for item in data))
+        given = data if whole else [item * 32767 for item in data]
+        samples = sequence("h", (0 if one != one else round(min(max(one, -32768), 32767)) for one in given))
         if sys.byteorder == "big":
             samples.byteswap()
         return 1, samples.tobytes()
@@ -107,10 +108,6 @@ def _pcm(data: Any) -> tuple[int, bytes]:
     else:
         raise UsageError(f"samples must be numbers, not {values.dtype}")
     return (values.shape[1] if values.ndim == 2 else 1), scaled.astype("<i2").tobytes()
-
-
-def _clip(value: float) -> int:
-    return 0 if value != value else round(min(max(value, -32768), 32767))
 
 
 def _rate(content: bytes) -> int | None:

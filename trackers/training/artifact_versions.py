@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -104,8 +105,12 @@ def logged(artifact: Any, record: ArtifactRecord, run: Path, project: str) -> Ar
     if isinstance(made, StoredArtifact):
         made = Artifact.kept(record.name, record.type, record.description, record.metadata)
     root, name = run.absolute().parent.parent, escaped(record.name)
-    made._log(record, lambda: StoredArtifact(root, versions.find_in(root, project, name, record.version)))
+    made._log(record, functools.partial(_find_stored, root, project, name, record.version))
     return made
+
+
+def _find_stored(root: Path, project: str, name: str, number: int | None) -> StoredArtifact:
+    return StoredArtifact(root, versions.find_in(root, project, name, number))
 
 
 def use(run: Any, artifact_or_name: Any, type: str | None, use_as: str | None, *, is_model: bool = False) -> Artifact:
