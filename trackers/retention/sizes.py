@@ -40,7 +40,9 @@ def run_sizes(run: Path) -> dict[str, Size]:
 
 def loose_sizes(folder: Path) -> dict[str, Size]:
     """The files of a directory and those below it by :data:`LOOSE_KINDS`; runs in it aren't counted."""
-    return _counted(((_loose_kind(path), size) for path, size in walk(folder, runs=False)), LOOSE_KINDS)
+    named = ((path.name, size) for path, size in walk(folder, runs=False))
+    kinds = ((next((kind for kind, one in _LOOSE if one.fullmatch(name)), "other"), size) for name, size in named)
+    return _counted(kinds, LOOSE_KINDS)
 
 
 def together(all_sizes: Iterable[dict[str, Size]]) -> dict[str, Size]:
@@ -95,7 +97,3 @@ def _run_kind(path: Path) -> str:
     if path.name.removesuffix(SUFFIX) in ("relay.log", "messages.jsonl"):
         return "archived" if path.name.endswith(SUFFIX) else "logs"
     return "identity" if str(path) in ("run.json", "archive.json") or path.name.endswith(".lease") else "outputs"
-
-
-def _loose_kind(path: Path) -> str:
-    return next((kind for kind, pattern in _LOOSE if pattern.fullmatch(path.name)), "other")
