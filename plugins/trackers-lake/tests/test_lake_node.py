@@ -99,7 +99,8 @@ def test_runs_of_a_node_are_put_in_together(tmp_path: Path, monkeypatch: pytest.
     wait_served(members, counts(3, 3))
     wait_for(lambda: looked(members), WAIT_S)
     assert len(writers(tmp_path)) == 1
-    for table in ("metrics", "events", "runs"):
+    for table in ("metrics", "events", "runs"):  # committed one after the other
+        wait_for(lambda table=table: Lake("lake").snapshot(table).files, WAIT_S)
         assert {len(file.runs or {}) for file in Lake("lake").snapshot(table).files.values()} == {3}
     for run in runs:
         longer(run, 3, 9)
