@@ -61,6 +61,10 @@ class Broker:
         broker.kill()
         broker.wait()
 
+    def hang(self) -> None:
+        """The broker holds its connections, and answers no more."""
+        self._running[-1].send_signal(signal.SIGSTOP)
+
     def close(self) -> None:
         """End both."""
         for one in reversed(self._running):

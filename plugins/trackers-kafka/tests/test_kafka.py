@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import subprocess
 import sys
 import time
@@ -15,9 +16,10 @@ from typing import Any
 import confluent_kafka
 import pytest
 from kafka_broker import OLD, Broker
+from trackers_kafka import reader as module
 
 import trackers
-from trackers.errors import NotFound
+from trackers.errors import NotFound, Unavailable
 from trackers.readers.registry import open_source
 from trackers.records import flatten
 from trackers.testing import Point, Stored, check_plugin
@@ -202,3 +204,26 @@ def test_missing_topics_and_runs_are_named(broker: Broker, topic: str, tmp_path:
         run.log({"loss": 0.5})
     with pytest.raises(NotFound, match="no run nobody in "):
         open_source(f"kafka:{broker.servers}/{topic}#nobody")
+
+
+def test_broker_that_stops_answering_is_unavailable(mortal: Broker, topic: str, monkeypatch: Any) -> None:
+    """Amid a topic: it isn't that the topic is gone, or ends there."""
+    monkeypatch.setattr(module, "TIMEOUT_S", 3.0)
+    with mortal.config.open("a") as file:
+        file.write("fetch.message.max.bytes=2000\nqueued.min.messages=1\n")
+    producer = confluent_kafka.Producer(mortal.client())
+    for number in range(500):
+        producer.produce(topic, json.dumps({"text": f"{number} " + "x" * 500}).encode(), b"p/r5")
+    assert producer.flush(30) == 0
+    found = module._messages(module.Place(mortal.servers, topic, ""), None)
+    next(found)
+    mortal.hang()
+    with pytest.raises(Unavailable, match=topic):
+        list(found)
+
+
+def test_address_that_never_answers_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A door that opens, and nobody behind it."""
+    monkeypatch.setattr(module, "TIMEOUT_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as door, pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
+        open_source(f"kafka:127.0.0.1:{door.getsockname()[1]}/topic")

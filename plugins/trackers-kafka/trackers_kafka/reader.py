@@ -10,13 +10,14 @@ from typing import Any
 
 import msgspec
 
-from trackers.errors import ConfigError, DeliveryError, NotFound, Refused, UsageError
+from trackers.errors import ConfigError, DeliveryError, NotFound, Refused, Unavailable, UsageError
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import CorruptLine, Finish, Record, decode
 from trackers_kafka.client import TIMEOUT_S, made, settings, translated
 from trackers_kafka.precheck import TOPIC, check_place
 
 AT_ONCE = 1000
+NO_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
 ENDS = ("finished", "failed", "crashed", "preempted", "stopped")
 
 
@@ -145,7 +146,9 @@ def _messages(place: Place, partitions: Iterable[int] | None) -> Iterator[tuple[
 
 def _read(consumer: Any, place: Place, partitions: Iterable[int] | None, at: Any) -> Iterator[tuple[int, bytes]]:
     known = consumer.list_topics(place.topic, timeout=TIMEOUT_S).topics.get(place.topic)
-    if known is None or known.error is not None or not known.partitions:
+    if known is not None and known.error is not None and known.error.name() not in NO_TOPIC:
+        raise _readers(translated(known.error, str(place)))
+    if known is None or not known.partitions:
         raise NotFound(f"kafka: {place.servers} has no topic {place.topic}")
     ends = {}
     for number in known.partitions if partitions is None else partitions:
@@ -166,7 +169,7 @@ def _read(consumer: Any, place: Place, partitions: Iterable[int] | None, at: Any
         ]:
             del ends[number]
         if time.monotonic() - last > TIMEOUT_S:
-            raise NotFound(f"kafka: {place} gives no more messages for {TIMEOUT_S:g} s")
+            raise Unavailable(f"{place}: no message for {TIMEOUT_S:g} s, though there are more")
 
 
 def _readers(error: DeliveryError) -> Exception:
