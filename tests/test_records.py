@@ -196,3 +196,17 @@ def test_lists_are_told_from_texts_that_look_like_them() -> None:
     assert found == {**values, "x": [1, []]}
     assert b"lists" not in encode(Text(time=1.0, values=values))
     assert listed(Summary(time=1.0, values={"x": 0.5, "y": "[1]"}, lists=["x"])) == {"x": 0.5, "y": "[1]"}
+
+
+@pytest.mark.parametrize("record", [
+    Metrics(step=7, time=1.0, values={"epoch": 2, "val": 0.5}, axis=2, over=("epoch",)),
+    Metrics(step=7, time=1.0, values={"epoch": 2}, axis=2, over=("epoch",)),
+    Metrics(step=7, time=1.0, values={"val": 0.5}, axis=2),
+    Text(step=7, time=1.0, values={"said": "x"}, axis=2),
+    Media(step=7, time=1.0, name="m", type="image", items=[], axis=2),
+], ids=["both", "step metric", "values", "text", "media"])  # fmt: skip
+def test_record_at_its_place_stays_there(record: records.Record) -> None:
+    """Placed once more it went to training's step; a delivery places again what it halves."""
+    parts = records.on_axis(record)
+    assert [part for placed in parts for part in records.on_axis(placed)] == parts
+    assert {(part.step, part.trained) for part in parts} <= {(7, None), (2, 7)}

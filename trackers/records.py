@@ -5,9 +5,9 @@ One record is one line of a stream: JSON with the field ``kind``. Non-finite num
 unknown kinds are skipped by :func:`decode`, so that an older reader can follow a newer writer.
 
 ``time`` is Unix seconds. ``step`` is the number of finished optimizer steps, or None where a record has none.
-``id`` and ``seq`` are never written: a reader of a run's streams sets them. ``id`` names the record for ever
+``id``, ``seq`` and ``trained`` are in no stream: a reader of a run's streams sets the first two. ``id`` names the record for ever
 (``"rank-0.1:8192@1763688000.123"``: stream, byte offset, and time, should somebody cut the stream and another record
-take the place); ``seq`` is its place, from 1, in the order one delivery chose.
+take the place); ``seq`` is its place, from 1, in the order one delivery chose. ``trained``: training's step, of what :func:`on_axis` placed elsewhere.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Record(msgspec.Struct, tag_field="kind", omit_defaults=True, kw_only=True)
     time: Time
     id: str = ""
     seq: int = 0
+    trained: Whole | None = None
 
 
 class Start(Record, tag="start"):
@@ -412,18 +413,20 @@ def on_axis(record: Record) -> list[Record]:
     step: over its own values it would be a diagonal.
 
     ``axis`` is the place of the step metric that ``define_metric`` gave (:mod:`trackers.metrics.axes`). A start that
-    goes back keeps both: what lies at the step counts up to ``from_step``, what lies at an axis up to ``axis``. What is
-    at its axis has training's step as ``axis``.
+    goes back keeps both: what lies at the step counts up to ``from_step``, what lies at an axis up to ``axis``. A part
+    that is at its place already stays there.
     """
     axis = getattr(record, "axis", None)
     if axis is None or isinstance(record, Start):
         return [record]
-    if isinstance(record, Metrics) and record.over:
-        own = {name: value for name, value in record.values.items() if name in record.over}
-        others = {name: value for name, value in record.values.items() if name not in record.over}
-        parts = ((record.step, axis, own), (axis, record.step, others))
-        return [msgspec.structs.replace(record, step=at, axis=by, values=values) for at, by, values in parts if values]
-    return [msgspec.structs.replace(record, step=axis, axis=record.step)]
+    placed = msgspec.structs.replace(record, step=axis, axis=None, trained=record.step)
+    if not isinstance(placed, Metrics) or not placed.over:
+        return [placed]
+    own = {name: value for name, value in placed.values.items() if name in placed.over}
+    placed.values = {name: value for name, value in placed.values.items() if name not in own}
+    at_step = msgspec.structs.replace(record, axis=None, over=(), values=own)
+    placed.over = ()
+    return [part for part in (at_step, placed) if part.values]
 
 
 def set_id(record: Record, stream: str, offset: int) -> None:

@@ -334,11 +334,10 @@ class TensorboardTracker(TensorboardPrecheck):
         if record.step is not None:
             draft.step = min(record.step, STEP_MAX)
             draft.top = max(draft.top, draft.step)
-        event, axis = self._event(wall_time=record.time, step=draft.step), getattr(record, "axis", None)
+        event = self._event(wall_time=record.time, step=draft.step)
         match record:
             case Metrics():
                 self._scalars(event.summary, record, draft)
-                axis = None if record.values.keys() <= set(record.over) else record.axis
             case Summary():
                 draft.summary = take_results(dict(draft.summary), record, final_name)
             case Config():
@@ -359,8 +358,8 @@ class TensorboardTracker(TensorboardPrecheck):
             case Environment():
                 draft.environment = merge(copy.deepcopy(draft.environment), record.values)
                 self._add_about(event.summary, environment=record.values)
-        for value in event.summary.value if axis is not None else ():
-            value.node_name = str(axis)  # training's step, which tells what counts at one place of the step metric
+        for value in event.summary.value if record.trained is not None else ():
+            value.node_name = str(record.trained)  # tells what counts at one place of the step metric
             draft.over = draft.over if value.tag in draft.over else draft.over | {value.tag}
         return event if event.summary.value else None
 

@@ -452,8 +452,8 @@ class Delivery:
                 tracker.close(Status("running", time=time.time()))
             raise
 
-    def _deliver(self, batch: Sequence[Record], halves: bool = False) -> None:
-        """Write a batch; while it is refused, halve it to isolate the refused record. halves: of one."""
+    def _deliver(self, batch: Sequence[Record]) -> None:
+        """Write a batch; while it is refused, halve it to isolate the refused record."""
         tracker = self._tracker
         if not batch or tracker is None:
             return
@@ -461,7 +461,7 @@ class Delivery:
         if tracker.machine != "all":
             wish = str(self.info.option("TRACKER_GPU_METRICS", "training"))  # a run of before that option
             accepted = [part for record in accepted for part in placed(record, tracker.machine, wish)]
-        if tracker.single_axis and not halves:
+        if tracker.single_axis:
             accepted = [part for record in accepted for part in records.on_axis(record)]
         self._beat(self._deadline_s)
         try:
@@ -482,9 +482,9 @@ class Delivery:
                     raise errors.Unavailable(f"{type(error).__name__}: {error}") from error
             if len(accepted) > 1:
                 parts = batch if len(batch) > 1 else accepted  # of one record: at its step, and over its axis
-                middle, halves = len(parts) // 2, halves or len(batch) == 1
-                self._deliver(parts[:middle], halves)
-                self._deliver(parts[middle:], halves)
+                middle = len(parts) // 2
+                self._deliver(parts[:middle])
+                self._deliver(parts[middle:])
             elif accepted:
                 self._reject(accepted[0], error, strange=not rejected)
             else:
