@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import subprocess
 import sys
 from collections import Counter
 
@@ -14,6 +16,7 @@ from typer.testing import CliRunner
 from tests.analysis.support import write_run
 from trackers.cli.app import app
 from trackers.journal.checksums import ChecksumWriter
+from trackers.journal.lease import living_holder
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.sync import RunSync, sync
 
@@ -118,3 +121,30 @@ def test_terminal_gets_a_bar_and_lines_for_what_is_lacking(monkeypatch: pytest.M
     assert "unknown tracker 'nosuch'" in text
     assert "3 of 4 runs delivered" in text
     assert "r0 json: delivered" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize("how", [("--json",), ("--follow",), ()], ids=["json", "follow", "lines"])
+def test_output_that_nobody_reads_is_no_runs_failure(how: tuple[str, ...]) -> None:
+    """``trackers sync | head -1`` said of each further run that it can't be delivered (BrokenPipeError)."""
+    made = runs(2)
+    command = [sys.executable, "-m", "trackers", "sync", *how]
+    if "--follow" not in how:
+        assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as nobody:
+        done = subprocess.run(command, stdout=nobody, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (141, "")
+    assert all(run.path.exists() for run in made)
+    assert not any(living_holder(run.delivery / "json.lease") for run in made)
+
+
+def test_disk_that_takes_no_more_lines_is_no_runs_failure() -> None:
+    """``trackers sync > file`` on a full disk says that once, and of no run."""
+    runs(1)
+    command = [sys.executable, "-m", "trackers", "sync", "--json"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (1, "trackers: standard output: No space left on device\n")

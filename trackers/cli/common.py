@@ -133,6 +133,18 @@ def drop_output() -> None:
         os.close(nowhere)
 
 
+def emit(line: str) -> None:
+    """Print a line on what was done for a run. That nobody reads it, or a full disk, ends the command, and is no run's
+    failure."""
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        drop_output()
+        if not isinstance(error, BrokenPipeError):
+            print(f"trackers: {printable(describe_error(error), 4096)}", file=sys.stderr)
+        raise typer.Exit(141 if isinstance(error, BrokenPipeError) else 1) from None
+
+
 def run_program(name: str, program: Callable[[], int]) -> NoReturn:
     """Run a program and exit with its code; an error is one line on stderr, after the program's name.
 

@@ -15,7 +15,7 @@ import typer
 from msgspec import to_builtins
 
 from trackers.cli import completion
-from trackers.cli.common import RUNS_HELP, SOURCE_HELP, WHERE, AsJson, RunsDir, printable, resolve_conditions
+from trackers.cli.common import RUNS_HELP, SOURCE_HELP, WHERE, AsJson, RunsDir, emit, printable, resolve_conditions
 from trackers.cli.roots import DELIVERED, refuse_copies, runs_root
 from trackers.support import terminal
 from trackers.support.progress import is_terminal, progress
@@ -260,7 +260,7 @@ def show_standing(run: object, as_json: bool) -> None:
     assert isinstance(run, RunSync)
     if run.verify and run.over and (run.run.path, "") not in _printed:
         _printed[run.run.path, ""] = line = _journal_line(run.run, run.info, as_json)
-        print(line, flush=True)
+        emit(line)
     for name, entry in run.report().items():
         if as_json:
             named = {"run": run.info.id, "project": run.info.project, "directory": str(run.run.path)}
@@ -286,8 +286,7 @@ def show_standing(run: object, as_json: bool) -> None:
             line = ", ".join(printable(part, PART_CHARACTERS) for part in parts)
         if _printed.get((run.run.path, name)) != line:
             _printed[run.run.path, name] = line
-            sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+            emit(line)
 
 
 def copy(

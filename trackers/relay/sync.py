@@ -595,8 +595,10 @@ class Follower:
                     leave_by, self._look_at = time.monotonic() + LEAVE_S, 0.0
                 time.sleep(TURN_S)
         finally:
-            for path in list(self._active):
-                self._end(path)
+            for work in self._active.values():
+                work.end()
+            for work in self._active.values():  # which may end the command: all have ended by then
+                self._show(work)
         return all(self._is_delivered(run) for run in self._runs())
 
     def _runs(self) -> Iterator[RunDirectory]:
