@@ -5,9 +5,9 @@ One record is one line of a stream: JSON with the field ``kind``. Non-finite num
 unknown kinds are skipped by :func:`decode`, so that an older reader can follow a newer writer.
 
 ``time`` is Unix seconds. ``step`` is the number of finished optimizer steps, or None where a record has none.
-``id``, ``seq`` and ``trained`` are in no stream: a reader of a run's streams sets the first two. ``id`` names the record for ever
+``id``, ``seq`` and ``trained`` are in no stream: a reader sets the first two. ``id`` names the record for ever
 (``"rank-0.1:8192@1763688000.123"``: stream, byte offset, and time, should somebody cut the stream and another record
-take the place); ``seq`` is its place, from 1, in the order one delivery chose. ``trained``: training's step, of what :func:`on_axis` placed elsewhere.
+take the place); ``seq`` is its place, from 1, in the order one delivery chose; ``trained``: see :func:`on_axis`.
 """
 
 from __future__ import annotations
@@ -414,19 +414,18 @@ def on_axis(record: Record) -> list[Record]:
 
     ``axis`` is the place of the step metric that ``define_metric`` gave (:mod:`trackers.metrics.axes`). A start that
     goes back keeps both: what lies at the step counts up to ``from_step``, what lies at an axis up to ``axis``. A part
-    that is at its place already stays there.
+    at its axis has training's step as ``trained``, and stays there when it is placed again.
     """
     axis = getattr(record, "axis", None)
     if axis is None or isinstance(record, Start):
         return [record]
     placed = msgspec.structs.replace(record, step=axis, axis=None, trained=record.step)
-    if not isinstance(placed, Metrics) or not placed.over:
+    if not isinstance(record, Metrics) or not record.over:
         return [placed]
-    own = {name: value for name, value in placed.values.items() if name in placed.over}
-    placed.values = {name: value for name, value in placed.values.items() if name not in own}
-    at_step = msgspec.structs.replace(record, axis=None, over=(), values=own)
-    placed.over = ()
-    return [part for part in (at_step, placed) if part.values]
+    own = {name: value for name, value in record.values.items() if name in record.over}
+    others = {name: value for name, value in record.values.items() if name not in own}
+    parts = ((msgspec.structs.replace(record, axis=None), own), (placed, others))
+    return [msgspec.structs.replace(part, over=(), values=values) for part, values in parts if values]
 
 
 def set_id(record: Record, stream: str, offset: int) -> None:

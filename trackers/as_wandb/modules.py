@@ -110,7 +110,7 @@ OURS = ("wandb.integration", "wandb.integration.tensorboard", "wandb.integration
 SHORT = {
     f"wandb.{name}": f"wandb.integration.{name}"
     for name in (
-        "keras", "xgboost", "lightgbm", "catboost", "fastai", "sacred", "sb3", "tensorflow", "diffusers",
+        "keras", "xgboost", "lightgbm", "catboost", "fastai", "sacred", "sb3", "tensorflow", "diffusers"
     )
 }  # fmt: skip
 """Short names of integrations."""

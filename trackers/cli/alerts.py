@@ -37,11 +37,7 @@ app = typer.Typer(
 
 
 @app.command("ls")
-def ls(
-    run: SourceArgument = "latest",
-    directory: RunsDir = None,
-    as_json: AsJson = False,
-) -> None:
+def ls(run: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJson = False) -> None:
     """List a run's alerts, and what became of each at each place. "ls" may be left out.
 
     Of a run that another tracker has (mlflow:…, wandb:…) those that this tracker has, without what became of them.

@@ -20,10 +20,7 @@ from trackers.cli.common import AsJson, RunsDir, mistaken, printable
 from trackers.cli.roots import runs_root
 
 JOURNAL_BYTES = 100_000_000
-_GPU_LIBRARIES = {
-    "nvidia": ("pynvml", "libnvidia-ml.so.1", "nvidia"),
-    "amd": ("amdsmi", "libamd_smi.so", "amd"),
-}
+_GPU_LIBRARIES = {"nvidia": ("pynvml", "libnvidia-ml.so.1", "nvidia"), "amd": ("amdsmi", "libamd_smi.so", "amd")}
 
 
 def doctor(context: typer.Context, directory: RunsDir = None, as_json: AsJson = False) -> None:

@@ -78,12 +78,7 @@ def _cells(span: Span) -> list[Any]:
 
     used = gen_ai.tokens(span.attributes)
     tokens = f"{used.get(gen_ai.INPUT, 0):,} + {used.get(gen_ai.OUTPUT, 0):,}" if used else ""
-    return [
-        span.type,
-        _time(span.seconds),
-        tokens,
-        printable(span.error, 120) if span.status == "error" else "",
-    ]
+    return [span.type, _time(span.seconds), tokens, printable(span.error, 120) if span.status == "error" else ""]
 
 
 def _time(seconds: float) -> str:

@@ -94,10 +94,7 @@ class Throughput:
             return {}
         span = self._clock.span(first.reading, last.reading)
         tera = operations / TERA
-        rates = {
-            "throughput/tflops": rate(span, tera),
-            "throughput/tflops/device": rate(span, tera / self._devices),
-        }
+        rates = {"throughput/tflops": rate(span, tera), "throughput/tflops/device": rate(span, tera / self._devices)}
         if self.peak_tflops:
             rates["throughput/device/mfu"] = rate(span, tera / self._devices / self.peak_tflops)
         return rates

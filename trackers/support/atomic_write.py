@@ -28,11 +28,7 @@ HEAD_BYTES = 65536
 SIGNATURE = "made by trackers"
 """Text in a file's first HEAD_BYTES bytes or at its end: this package wrote it and may replace it."""
 _SIGNATURES = (SIGNATURE.encode(), b'"generator" content="trackers"')
-_MAGIC: dict[str, tuple[bytes, ...]] = {
-    ".png": (b"\x89PNG\r\n",),
-    ".pdf": (b"%PDF-",),
-    ".svg": (b"<svg", b"<?xml"),
-}
+_MAGIC: dict[str, tuple[bytes, ...]] = {".png": (b"\x89PNG\r\n",), ".pdf": (b"%PDF-",), ".svg": (b"<svg", b"<?xml")}
 FORCE = "--force replaces it"
 
 

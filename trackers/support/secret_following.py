@@ -11,15 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trackers.support.secret_names import Secrecy, meaning
-from trackers.support.secret_shapes import (
-    OF_TOKENS,
-    STATUS,
-    is_attribute,
-    is_code,
-    is_drawn,
-    is_mixed,
-    is_name,
-)
+from trackers.support.secret_shapes import OF_TOKENS, STATUS, is_attribute, is_code, is_drawn, is_mixed, is_name
 from trackers.support.secret_values import MASK, is_secret, is_template, looks_made, looks_random
 
 _TEXT = re.compile(

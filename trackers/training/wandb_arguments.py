@@ -269,9 +269,7 @@ def warn(text: str) -> None:
         logger.warning(text)
 
 
-HINTS = {
-    "Api": "`trackers show` and `trackers ls` read runs on this machine",
-}
+HINTS = {"Api": "`trackers show` and `trackers ls` read runs on this machine"}
 RUN_REFUSED = ("restore",)
 
 

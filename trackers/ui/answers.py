@@ -28,17 +28,7 @@ from trackers.metrics import groups, roles, styles
 from trackers.plotting import curve_math, html_page
 from trackers.plotting.curve_math import Curve
 from trackers.readers.console import RunConsole, lines_of
-from trackers.records import (
-    Alert,
-    ArtifactRecord,
-    Console,
-    Environment,
-    Record,
-    Span,
-    Start,
-    Summary,
-    name_floats,
-)
+from trackers.records import Alert, ArtifactRecord, Console, Environment, Record, Span, Start, Summary, name_floats
 from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.support import confined
 from trackers.ui import deeds, media, table, tables

@@ -127,6 +127,20 @@ def test_values_of_a_step_are_read_in_their_order_beside_samples(tmp_path: Path)
     assert values == [1.0, 2.0, 3.0]
 
 
+@pytest.mark.parametrize("records", [
+    [(0, {"val_loss": 1.0, "acc": 5.0}), (0, {"acc": 6.0})],
+    [(0, {"acc": 5.0}), (0, {"val_loss": 1.0, "acc": 6.0})],
+    [(0, {"loss": 1.0, "val_loss": 1.0, "acc": 5.0}), (0, {"loss": 2.0, "acc": 6.0})],
+    [(0, {"acc": 5.0, "lr": 1.0}), (2, {"loss": 1.0, "val/acc": 1.0}), (2, {"acc": 6.0})],
+], ids=["evaluation first", "iteration first", "lent", "without a loss"])  # fmt: skip
+def test_values_of_one_time_are_read_in_their_order(records: list[tuple[int, dict[str, Any]]], tmp_path: Path) -> None:
+    """As a copy of a source with coarse times has them: the last one counts, whatever list it lies in."""
+    driver(tmp_path).deliver(stream([Metrics(step=at, time=T0, values=dict(values)) for at, values in records]))
+    reader = JsonReader()
+    read = [one for one in reader.read(reader.runs(str(only(tmp_path / "run")))[0]) if isinstance(one, Metrics)]
+    assert [one.values["acc"] for one in read if "acc" in one.values] == [5.0, 6.0]
+
+
 def test_documents_samples_work(tmp_path: Path) -> None:
     """The format's snippets (plots' lists, the DataFrame, the table of summaries) run on the log as they are."""
     run = driver(tmp_path)

@@ -40,16 +40,7 @@ from trackers.backends.shared.append_file import (
 )
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.kept_file import keep
-from trackers.records import (
-    ALL_KINDS,
-    ArtifactRecord,
-    Info,
-    Record,
-    Summary,
-    final_name,
-    name_floats,
-    take_results,
-)
+from trackers.records import ALL_KINDS, ArtifactRecord, Info, Record, Summary, final_name, name_floats, take_results
 from trackers.support import confined
 from trackers.tracker import Cursor, RunInfo, State, Status, Tracker, Verified
 

@@ -196,12 +196,14 @@ class IterationRows(msgspec.Struct):
             row.guessed.append("loss")
             row.other = other
         self.rate = _first(values, RATE_NAMES, self.rate)
-        if "loss" in named:
-            self.loss = named["loss"]
-            for evaluation in self.evals:
-                if evaluation.step == step and "train_loss" in evaluation.guessed:
-                    evaluation.values["train_loss"] = self.loss
-                    evaluation.guessed.remove("train_loss")
+        for evaluation in [one for one in self.evals if one.step == step]:
+            logged, at = evaluation.values.get("logged", {}), evaluation.values["timestamp"]
+            if values.keys() & set(logged.values()) and at == iso(time) == iso(row.values["time"]):
+                logged["timestamp"] = ""  # which came first
+            if "loss" in named and "train_loss" in evaluation.guessed:
+                evaluation.values["train_loss"] = named["loss"]
+                evaluation.guessed.remove("train_loss")
+        self.loss = named.get("loss", self.loss)
 
     def _begin_row(self, step: int, time: float, named: Mapping[str, Any], timed: int, apart_s: float) -> IterationRow:
         """A further row; its time is guessed by the one before, where nobody has measured it."""

@@ -670,13 +670,7 @@ def _media_of(value: Any) -> Iterator[str]:
 
 def log_entry(key: TrackioRunKey, name: str, row: TrackioRow) -> dict[str, Any]:
     """A row as trackio's servers and fragments take it."""
-    return {
-        "project": key.project,
-        "run": name,
-        "run_id": key.run_id,
-        "metrics": row.values,
-        "log_id": row.log_id,
-    }
+    return {"project": key.project, "run": name, "run_id": key.run_id, "metrics": row.values, "log_id": row.log_id}
 
 
 def alert_entry(key: TrackioRunKey, name: str, row: AlertRow) -> dict[str, Any]:

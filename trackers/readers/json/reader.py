@@ -9,6 +9,7 @@ the iterations' durations. -100 as ``mfu`` means that there was none.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import json
 import math
 import re
@@ -21,7 +22,7 @@ from trackers.formats import text_file
 from trackers.formats.ending import given_back
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
-from trackers.readers.helpers import gone_error, merged
+from trackers.readers.helpers import gone_error
 from trackers.readers.json import lines as json_lines
 from trackers.readers.reader import Reader, SourceRun
 from trackers.records import (
@@ -128,7 +129,6 @@ TOTALS = frozenset({"total_iterations", "final_iter", "final_train_loss", "avg_t
 """Fields of this package's summary that aren't results of the run; ``best_val_loss`` may be either."""
 
 NO_MFU = -100.0
-BATCH = 1000
 _MEDIA_FIELDS = ("format", "file", "data", "caption", "width", "height", "sample_rate", "fps", "meta")
 
 
@@ -166,15 +166,16 @@ def _training(log: Log, run: SourceRun) -> Iterator[Record]:
         yield Config(time=began, values=head["config"])
     starts = yield from _about(dict(head.get("metadata") or {}), began, ours)
     lists = [
-        iter([starts]),
-        _batches(_iterations(log, began, names, ours)),
-        *(_batches(_samples(log, began, names, machine)) for machine in (True, False)),
-        _batches(_evals(log, began, names, ours)),
+        iter(starts),
+        _evals(log, began, names, ours, first=True),
+        _iterations(log, began, names, ours),
+        *(_samples(log, began, names, machine) for machine in (True, False)),
+        _evals(log, began, names, ours, first=False),
     ]
     tolerant = TolerantReader(run)
     for kind in ("text", "media", "artifacts", "checkpoints", "alerts"):
-        lists.append(_batches(_notes(log, kind, began, run, tolerant)))
-    yield from merged(lists)
+        lists.append(_notes(log, kind, began, run, tolerant))
+    yield from heapq.merge(*lists, key=_place)
     tolerant.add_note()
     yield from _ending(head, began, ours)
 
@@ -246,12 +247,15 @@ def _dropped(log: Log, names: Mapping[str, str]) -> set[str]:
     return {"iter", "time", *(("time_ms",) if reckoned else ())}
 
 
-def _evals(log: Log, began: float, names: Mapping[str, str], ours: bool) -> Iterator[Record]:
+def _evals(log: Log, began: float, names: Mapping[str, str], ours: bool, first: bool) -> Iterator[Record]:
+    """Evaluations; first: those that came before an iteration of their step that has their time."""
     # In our logs training's loss and learning rate stand in an evaluation for the reader's sake: iterations have them.
     dropped = {"iter", "timestamp", *(("train_loss", "lr") if ours else ())}
     for row in log.items("eval_steps"):
         logged = row.get("logged")  # but those that an evaluation's own record had, and its iteration hasn't
         own = {key: str(name) for key, name in logged.items()} if ours and isinstance(logged, dict) else {}
+        if ("timestamp" in own) != first:
+            continue
         values = _values(row, dropped | own.keys(), names)
         values.update(_values({key: row.get(key) for key in own}, set(), own))
         if values:
@@ -352,14 +356,9 @@ def _numeric(values: list[Any]) -> bool:
     return bool(numbers) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers)
 
 
-def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
-    batch: list[Record] = []
-    for record in records:
-        batch.append(record)
-        if len(batch) == BATCH:
-            yield batch
-            batch = []
-    yield batch
+def _place(record: Record) -> tuple[float, int]:
+    """By time; of one time by steps, as they are counted."""
+    return record.time, record.step if isinstance(record.step, int) else -1
 
 
 def _is_result(path: Path) -> bool:
