@@ -196,14 +196,20 @@ class IterationRows(msgspec.Struct):
             row.guessed.append("loss")
             row.other = other
         self.rate = _first(values, RATE_NAMES, self.rate)
-        for evaluation in [one for one in self.evals if one.step == step]:
+        self._tell_evaluations(row, time, values, named)
+        self.loss = named.get("loss", self.loss)
+
+    def _tell_evaluations(
+        self, row: IterationRow, time: float, values: Mapping[str, Any], named: Mapping[str, Any]
+    ) -> None:
+        """Complete the evaluations of an iteration's step that came before it."""
+        for evaluation in [one for one in self.evals if one.step == row.step]:
             logged, at = evaluation.values.get("logged", {}), evaluation.values["timestamp"]
             if values.keys() & set(logged.values()) and at == iso(time) == iso(row.values["time"]):
                 logged["timestamp"] = ""  # which came first
             if "loss" in named and "train_loss" in evaluation.guessed:
                 evaluation.values["train_loss"] = named["loss"]
                 evaluation.guessed.remove("train_loss")
-        self.loss = named.get("loss", self.loss)
 
     def _begin_row(self, step: int, time: float, named: Mapping[str, Any], timed: int, apart_s: float) -> IterationRow:
         """A further row; its time is guessed by the one before, where nobody has measured it."""
