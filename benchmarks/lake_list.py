@@ -1,4 +1,4 @@
-"""The first `trackers ls` and `trackers best` of a lake of 10,000 runs in a store: requests, and seconds at 50 ms each.
+"""The first `trackers ls`, `best` and page of a lake of 10,000 runs in a store: requests, and seconds at 50 ms each.
 
 A tenth of the runs goes on. They are put in by 100 additions of 100 runs, as a collector does. The store is a
 directory that is read as one elsewhere is, through a client that waits before each request.
@@ -10,7 +10,7 @@ import contextlib
 import io
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plugins/tracker
 import numpy as np
 from trackers_lake import location, tables
 from trackers_lake.into_lake import Candidate, fill
+from trackers_lake.journals import Content
 from trackers_lake.tables import Lake
 from typer.testing import CliRunner
 
@@ -29,6 +30,7 @@ from trackers.object_storage.store import Listed, Store
 from trackers.readers.columns import FLOAT, Block
 from trackers.readers.reader import SourceRun
 from trackers.records import Config, Record, Summary
+from trackers.ui.catalogue import Catalogue
 
 T0, DELAY_S, RUNS, TOGETHER = 1_763_688_000.0, 0.05, 10_000, 100
 MOST_REQUESTS, MOST_S = 20, 2.0
@@ -68,12 +70,13 @@ def candidate(number: int) -> Candidate:
         created=begin, status="running" if number % 10 == 3 else "finished",
     )  # fmt: skip
 
-    def load() -> tuple[Sequence[Block], Sequence[Record]]:
+    def load() -> Content:
         rows = np.arange(20)
         values = np.random.default_rng(number).random((20, len(NAMES)))
         block = Block(NAMES, (FLOAT,) * len(NAMES), rows, rows, begin + rows.astype(float), values)
         config = Config(time=begin, values={"lr": 1e-4 * number, "layers": number % 7, "data": "digits"})
-        return [block], [config, Summary(time=begin + 20, values={"best_acc": number / RUNS})]
+        others: list[Record] = [config, Summary(time=begin + 20, values={"best_acc": number / RUNS})]
+        return Content([block], others, range(len(others)))
 
     return Candidate(run, "1", load)
 
@@ -84,7 +87,8 @@ def measure(quick: bool) -> list[Figure]:
     location.Store = Waiting  # type: ignore[misc]
     lake = Lake("lake", make=True)
     for first in range(0, runs, TOGETHER):
-        fill(lake, [candidate(number) for number in range(first, first + TOGETHER)])
+        added = fill(lake, [candidate(number) for number in range(first, first + TOGETHER)])
+        assert len(added.added) == TOGETHER, added.problems
     location.local_path = lambda where: None  # type: ignore[assignment]
     figures = []
     Waiting.delay_s = DELAY_S
@@ -101,6 +105,20 @@ def measure(quick: bool) -> list[Figure]:
                 Figure(f"{name}: requests", Waiting.asked, at_most=MOST_REQUESTS),
                 Figure(f"{name}", took, "s", at_most=MOST_S),
             ]
+    for again in ("", ", again"):
+        Waiting.asked = 0
+        began = time.monotonic()
+        catalogue = Catalogue(["lake:lake"], Path("runs"))
+        catalogue.open()
+        catalogue.wait()
+        took, asked, rows = time.monotonic() - began, Waiting.asked, catalogue.state().rows.values()
+        catalogue.close()
+        assert len(rows) == runs
+        assert all(row.last and row.config and row.result for row in rows)
+        name = f"the page's table of {runs:,} runs{again}"
+        figures += [
+            Figure(f"{name}: requests", asked, at_most=MOST_REQUESTS), Figure(name, took, "s", at_most=MOST_S),
+        ]  # fmt: skip
     files = len(lake.tables["runs"].snapshot().files)
     figures.append(Figure("files of the table of runs", files, at_most=tables.READ_THREADS * 2))
     return figures

@@ -41,11 +41,13 @@ def overviews(sources: Sequence[str], say: Callable[[str], object], *, whole: bo
 
 def _overview(reader: Reader, whole: bool, run: SourceRun) -> Overview:
     known = None if whole else kept_facts(reader, run)
-    return overview_of_source(RunData(reader, run)) if known is None else _of_facts(run, known)
+    return overview_of_source(RunData(reader, run)) if known is None else told(run, known)
 
 
-def _of_facts(run: SourceRun, known: RunStats) -> Overview:
+def told(run: SourceRun, known: RunStats) -> Overview:
+    """A run by what its source keeps of it for lists."""
     view = _view(run, known.config, known.status)
+    view.time = run.created + (known.speed.seconds or 0.0)
     numbers = {name: fold for name, fold in known.folds.items() if not name.startswith(SUMMARY_PREFIX)}
     view.last = {name: fold.last for name, fold in numbers.items()}
     view.steps = {name: fold.last_step for name, fold in numbers.items()}

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from trackers._version import __version__
+from trackers.analysis.collect import kept_facts
 from trackers.analysis.run_list import Overview, glance
+from trackers.analysis.source_list import told
 from trackers.analysis.tables import format_size
 from trackers.errors import NotFound, TrackersError
 from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
@@ -270,7 +272,7 @@ class Catalogue:
 
     def _publish(self, source: _Source, fresh: list[Row]) -> None:
         with self._lock:
-            gone = source.take_removed()
+            gone, source.removed = source.removed, set()
             changed = [row for row in fresh if self._rows.get(row.key) != row]
             if not changed and not gone:
                 return
@@ -284,14 +286,14 @@ class Catalogue:
 
 class _Source(Protocol):
     """One source. scan: rows of all runs that are new or have changed, and reasons for missing ones; tick: of those
-    that are being written. gone: keys that were removed since the last call."""
+    that are being written. removed: keys of those that have gone."""
 
     name: str
     pause_s: float
+    removed: set[str]
 
     def scan(self) -> Iterator[Row | str]: ...
     def tick(self) -> Iterator[Row | str]: ...
-    def take_removed(self) -> set[str]: ...
     def has(self, key: str) -> bool: ...
     def content(self, key: str) -> FollowedRun | WholeRun: ...
     def directory(self, key: str) -> Path | None: ...
@@ -323,7 +325,7 @@ class _OwnRuns:
         self._paths: dict[str, str] = {}
         self._fingerprints: dict[str, str] = {}
         self._active: list[str] = []
-        self._removed: set[str] = set()
+        self.removed: set[str] = set()
         self._keys: dict[str, str] = {}
         self._cache = FingerprintCache(f"ui of {os.path.abspath(name)}", _VERSION)
 
@@ -336,7 +338,7 @@ class _OwnRuns:
             if path not in self._keys:
                 self._keys[path] = key_of(os.path.abspath(path), os.path.basename(path))
         paths = {self._keys[path]: path for path in listed}
-        self._removed |= self._paths.keys() - paths.keys()
+        self.removed |= self._paths.keys() - paths.keys()
         self._paths = paths
         hot = set(self._active)
         try:
@@ -383,10 +385,6 @@ class _OwnRuns:
         self._fingerprints[key] = fingerprint
         yield row
 
-    def take_removed(self) -> set[str]:
-        gone, self._removed = self._removed, set()
-        return gone
-
     def has(self, key: str) -> bool:
         return key in self._paths
 
@@ -401,9 +399,9 @@ def _row(key: str, view: Overview) -> Row:
     info = view.info
     standing = {name: _standing(entry) for name, entry in view.trackers.items()}
     return Row(
-        key, info.directory, info.id, info.name, info.project, info.group or "", list(info.tags), view.status.name,
-        info.created, max(view.time, info.created), view.step, view.status.reason, leaf_values(info.config),
-        leaf_values(view.last),
+        key, mask_addresses(info.directory), info.id, info.name, info.project, info.group or "", list(info.tags),
+        view.status.name, info.created, max(view.time, info.created), view.step, view.status.reason,
+        leaf_values(info.config), leaf_values(view.last),
         leaf_values({name.removeprefix("final/"): value for name, value in view.results.items()}), standing,
     )  # fmt: skip
 
@@ -431,14 +429,14 @@ class _OtherRuns:
         self._listed: list[SourceRun] | None = runs
         self._runs: dict[str, SourceRun] = {}
         self._versions: dict[str, str | None] = {}
-        self._removed: set[str] = set()
+        self.removed: set[str] = set()
 
     def scan(self) -> Iterator[Row | str]:
         listed = self._listed if self._listed is not None else self._reader.runs(self._where)
         self._listed = None
         runs = {key_of(run.source, run.id): run for run in listed}
-        self._removed |= self._runs.keys() - runs.keys()
-        for key in self._removed:
+        self.removed |= self._runs.keys() - runs.keys()
+        for key in self.removed:
             self._looked_at.pop(key, None)
         self._runs = {**runs, **{key: run for key, run in self._runs.items() if key in runs}}
         for key, run in runs.items():
@@ -452,18 +450,14 @@ class _OtherRuns:
                     continue
                 self._versions[key] = version
                 self._runs[key] = run
-                data = RunData(self._reader, run)
                 self._looked_at.pop(key, None)
-                yield _other_row(key, data.run, data)
+                known = kept_facts(self._reader, run)
+                yield _other_row(key, run, RunData(self._reader, run)) if known is None else _row(key, told(run, known))
             except TrackersError as error:
                 yield str(error)
 
     def tick(self) -> Iterator[Row | str]:
         return iter(())
-
-    def take_removed(self) -> set[str]:
-        gone, self._removed = self._removed, set()
-        return gone
 
     def has(self, key: str) -> bool:
         return key in self._runs
@@ -498,9 +492,8 @@ def _other_row(key: str, run: SourceRun, data: RunData | None = None) -> Row:
     if data is not None:
         row.status, row.config, row.result = data.status, leaf_values(data.config), leaf_values(data.summary)
         overviews = data.series()
-        row.last = leaf_values(
-            {name: overview.value for name, overview in overviews.items() if not name.startswith("final/")}
-        )
+        last = {name: overview.value for name, overview in overviews.items() if not name.startswith("final/")}
+        row.last = leaf_values(last)
         row.step = max((overview.last for overview in overviews.values() if overview.last is not None), default=None)
         row.time = max((float(block.times.max()) for block in data.blocks() if len(block.times)), default=run.created)
     return row

@@ -70,6 +70,19 @@ def test_list_asks_for_no_run(asked: list[str], command: str) -> None:
     assert max(counts) <= 10
 
 
+def test_list_asks_for_no_run_that_a_nodes_writer_puts_in(asked: list[str]) -> None:
+    """A writer that lives from round to round keeps what lists show of few runs, too, while they go on."""
+    lake, looks = Lake("lake", make=True), {}
+    for steps in (3, 5):
+        grow(8, steps)
+        into_lake.fill(lake, list(into_lake.candidates("runs", None)), looks=looks)
+        asked.clear()
+        done = CliRunner().invoke(app, ["ls", "lake:lake"])
+        assert done.exit_code == 0, done.exception
+        assert f"{1 / steps + 7:g}"[:4] in done.stdout  # the last value of a run that goes on
+        assert {name.partition("/")[0] for name in asked} == {"lake.json", "runs"}
+
+
 @pytest.mark.usefixtures("asked")
 def test_list_is_what_the_runs_say() -> None:
     """But for files, texts and attempts, which nobody lists: --json reads all of each run."""

@@ -141,8 +141,8 @@ def fill(lake: Lake, runs: Sequence[Candidate], *, replace: bool = False, looks:
     """
     done = Added([], 0, 0, [])
     known = {table: lake.fingerprints(table) for table in COLUMNS}
-    looks = {} if looks is None else looks
-    batch = _Batch(lake, known, looks, {run.key for run in runs if run.run.status == "running"})
+    lives, looks = looks is not None, {} if looks is None else looks
+    batch = _Batch(lake, known, looks, {run.key for run in runs if run.run.status == "running"}, lives=lives)
     values = unchanged = 0
     seen: dict[Key, str] = {}
     left_out: list[Key] = []
@@ -436,8 +436,10 @@ def _hashed(content: Any) -> str:
 class _Batch:
     """Collects runs until there are enough for a commit."""
 
-    def __init__(self, lake: Lake, known: dict[str, dict[Key, str]], looks: Looks, going: set[Key]) -> None:
-        self._lake, self._known, self._looks, self._going = lake, known, looks, going
+    def __init__(
+        self, lake: Lake, known: dict[str, dict[Key, str]], looks: Looks, going: set[Key], *, lives: bool
+    ) -> None:
+        self._lake, self._known, self._looks, self._going, self._lives = lake, known, looks, going, lives
         self._rows: list[_Rows] = []
         self._size = 0
 
@@ -467,7 +469,7 @@ class _Batch:
                 fresh = {rows.key: rows.fingerprints[table] for rows in batch if rows.key in fresh}
                 parts = [rows.tables[table] for rows in batch if rows.key in fresh]
             elif table == "runs":
-                parts = [_runs_rows([rows.key for rows in batch], [rows.facts for rows in batch])]
+                parts = [_runs_rows([rows.key for rows in batch], [rows.facts for rows in batch], every=self._lives)]
             else:
                 some = [rows for rows in batch if rows.key in fresh]
                 values = [rows.facts.config if table == "config" else rows.facts.summary for rows in some]
@@ -547,14 +549,15 @@ def _events(key: Key, others: Sequence[Record], rows: Sequence[int]) -> Any:
     return schema.coded(table)
 
 
-def _runs_rows(keys: Sequence[Key], runs: Sequence[RunStats]) -> Any:
+def _runs_rows(keys: Sequence[Key], runs: Sequence[RunStats], *, every: bool) -> Any:
+    """Rows of ``runs``. every: those that go on have facts, too."""
     import pyarrow as pa
 
     table = runs_table([run for _, run in keys], runs)
     at = table.schema.get_field_index("project")
     table = table.set_column(at, "project", pa.array([project for project, _ in keys], pa.string()))
-    # Those of a run that goes on are old in a minute, and as long as all that is new, unless many are kept together.
-    done = [run.status != "running" or len(runs) >= AT_ONCE for run in runs]
+    # Those of a run that goes on are old in a minute, and as long as all that is new, unless several are kept together.
+    done = [run.status != "running" or every or len(runs) >= AT_ONCE for run in runs]
     kept = [msgspec.msgpack.encode(run) if end else b"" for run, end in zip(runs, done, strict=True)]
     table = table.append_column("facts", pa.array(kept, pa.binary()))
     table = table.append_column("facts_version", pa.array([FACTS_VERSION if end else "" for end in done], pa.string()))

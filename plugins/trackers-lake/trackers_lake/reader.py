@@ -36,6 +36,7 @@ class LakeReader(Reader):
     def __init__(self) -> None:
         self._lakes: dict[str, Lake] = {}
         self._facts: dict[str, dict[Key, tuple[str, bytes]]] = {}
+        self._listed: dict[str, tuple[int, list[SourceRun]]] = {}
 
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`."""
@@ -44,6 +45,9 @@ class LakeReader(Reader):
         named = f"lake:{lake.folder or lake.where}"
         runs = []
         fingerprints = lake.fingerprints()
+        version = lake.tables["runs"].seen.version
+        if self._listed.get(where, (-1, []))[0] == version >= 0:  # a page asks every few seconds
+            return list(self._listed[where][1])
         keys = set(choose_runs(list(fingerprints), selection, named))
         facts = self._facts[lake.where] = {}
         for row in lake.all_rows("runs", [*_COLUMNS, "facts", "facts_version"]):
@@ -54,7 +58,9 @@ class LakeReader(Reader):
                     facts[key] = (row.get("facts_version") or "", row["facts"])
         if not runs:
             raise NotFound(f"no runs in {named}")
-        return sorted(runs, key=lambda run: run.created, reverse=True)
+        runs.sort(key=lambda run: run.created, reverse=True)
+        self._listed[where] = version, runs
+        return list(runs)
 
     def version(self, run: SourceRun) -> str:
         """See :class:`trackers.readers.reader.Reader`."""
