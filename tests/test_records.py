@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trackers import records
-from trackers.records import Config, CorruptLine, Media, MediaFile, Metrics, Summary, Text, decode, encode, listed
+from trackers.formats.float_names import listed
+from trackers.records import Config, CorruptLine, Media, MediaFile, Metrics, Summary, Text, decode, encode
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 NUMBERS = st.one_of(st.floats(), st.integers(), st.booleans())

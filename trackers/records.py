@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from typing import Annotated, Any, Union
 
 import msgspec
 
-from trackers.errors import UNDECODABLE
 from trackers.support.interruption import pass_on
 
 Number = Union[float, int, bool]
@@ -634,7 +632,7 @@ FLOAT_NAMES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 def unnamed_float(value: Any) -> Any:
     """The float that a string of :data:`FLOAT_NAMES` stands for; anything else as it is."""
-    return FLOAT_NAMES.get(value, value) if isinstance(value, str) else value
+    return FLOAT_NAMES.get(value, value) if type(value) is str else str(value) if isinstance(value, str) else value
 
 
 def name_floats(value: Any) -> Any:
@@ -666,20 +664,6 @@ def are_words(values: Iterable[Any]) -> bool:
     """Whether ``NaN`` is a text in a list or a column: other texts are beside it, and no numbers."""
     kinds = {type(value) for value in values if not isinstance(value, str) or value not in FLOAT_NAMES}
     return str in kinds and not kinds & {int, float}
-
-
-def listed(record: Text | Summary) -> dict[str, Any]:
-    """A record's values, with the lists in place of their JSON texts.
-
-    A text that is no list's any more, because a secret in it was masked, stays a text.
-    """
-    values: dict[str, Any] = dict(record.values)
-    for name in record.lists:
-        with suppress(*UNDECODABLE, TypeError):
-            value = msgspec.json.decode(values.get(name, ""))
-            if isinstance(value, list):
-                values[name] = unname_floats(value)
-    return values
 
 
 def is_sample(record: Record) -> bool:

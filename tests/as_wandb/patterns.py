@@ -135,6 +135,17 @@ def not_finite(wandb: Any) -> None:
 
 
 @pattern
+def names_of_floats(wandb: Any) -> None:
+    """Texts that are called like floats, beside floats: in lists, in results and in tables."""
+    wandb.init(project="names_of_floats")
+    wandb.log({"one": ["NaN"], "two": ["NaN", 1], "three": ["Infinity", 2.5, math.inf, "-Infinity", math.nan, "a"]})
+    rows = [["NaN", 1.0, ["NaN", "x"]], ["Infinity", math.nan, ["-Infinity"]]]
+    wandb.log({"table": wandb.Table(columns=["text", "number", "list"], data=rows)})
+    wandb.run.summary["result"] = ["NaN", 1, "x"]
+    wandb.finish()
+
+
+@pattern
 def numpy_values(wandb: Any) -> None:
     """Scalars of NumPy."""
     import numpy as np

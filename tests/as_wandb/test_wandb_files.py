@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 QUICK = {
     "plain_steps", "commit_false", "step_then_none", "nested", "not_finite", "summary_writes", "results_by_definition",
     "media", "config_updates", "config_replaced", "failed_run", "artifacts_of_paths", "axis_by_epoch",
-    "media_with_results",
+    "media_with_results", "names_of_floats",
 }  # fmt: skip
 """Scripts of the short form."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import PIL.Image
 import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
@@ -254,6 +255,19 @@ def test_list_of_media_and_other_values_is_named(as_wandb: bool, run: Run) -> No
     run.summary.update(mixed)
     assert sum("a list of media and of other values" in line for line in run._recorder._problems) == 8
     assert set(run.summary) == {"x"}
+
+
+@pytest.mark.parametrize("as_wandb", [True, False])
+def test_list_of_media_of_several_kinds_is_recorded_by_kind(as_wandb: bool, run: Run) -> None:
+    """Below its name, in its order; W&B's client stores descriptions that nothing shows."""
+    image, page = trackers.Image(np.zeros((2, 2), "uint8")), trackers.Html("<b>a</b>")
+    run._recorder.holds_steps = as_wandb
+    run.log({"m": [image, page, PIL.Image.new("L", (3, 3))], "d": {"e": (page, trackers.Histogram([1, 2]))}})
+    found = {(record.name, record.type): len(record.items) for record in lines(run) if isinstance(record, Media)}
+    assert found == {
+        ("m/image", "image"): 2, ("m/html", "html"): 1, ("d/e/html", "html"): 1, ("d/e/histogram", "histogram"): 1,
+    }  # fmt: skip
+    assert not run._recorder._problems
 
 
 def test_cycles_end_and_cost_nothing_else(run: Run) -> None:

@@ -16,19 +16,9 @@ from trackers.support.interruption import pass_on
 from trackers.training.wandb_arguments import warn
 
 __all__ = [
-    "CustomChart",
-    "Visualize",
-    "bar",
-    "confusion_matrix",
-    "histogram",
-    "line",
-    "line_series",
-    "plot_table",
-    "pr_curve",
-    "roc_curve",
-    "scatter",
-    "visualize",
-]
+    "CustomChart", "Visualize", "bar", "confusion_matrix", "histogram", "line", "line_series", "plot_table",
+    "pr_curve", "roc_curve", "scatter", "visualize",
+]  # fmt: skip
 
 MAX_ROWS = 10_000
 """Rows of a chart's table; of more, as many are drawn by lot, as W&B does."""

@@ -17,22 +17,11 @@ from trackers.media import Table
 from trackers.training.wandb_arguments import warn
 
 __all__ = [
-    "plot_calibration_curve",
-    "plot_class_proportions",
-    "plot_classifier",
-    "plot_clusterer",
-    "plot_confusion_matrix",
-    "plot_elbow_curve",
-    "plot_feature_importances",
-    "plot_learning_curve",
-    "plot_outlier_candidates",
-    "plot_precision_recall",
-    "plot_regressor",
-    "plot_residuals",
-    "plot_roc",
-    "plot_silhouette",
-    "plot_summary_metrics",
-]
+    "plot_calibration_curve", "plot_class_proportions", "plot_classifier", "plot_clusterer",
+    "plot_confusion_matrix", "plot_elbow_curve", "plot_feature_importances", "plot_learning_curve",
+    "plot_outlier_candidates", "plot_precision_recall", "plot_regressor", "plot_residuals", "plot_roc",
+    "plot_silhouette", "plot_summary_metrics",
+]  # fmt: skip
 
 LIMIT = 1000
 """Rows of a chart; further ones are left out, as by W&B."""

@@ -16,27 +16,10 @@ from trackers.errors import MissingPackage
 from trackers.formats.json_values import to_json_values
 
 __all__ = [
-    "POW_2_BYTES",
-    "POW_10_BYTES",
-    "FilePathStr",
-    "StrPath",
-    "add_import_hook",
-    "auto_project_name",
-    "from_human_size",
-    "generate_id",
-    "get_full_typename",
-    "get_module",
-    "is_matplotlib_typename",
-    "is_numpy_array",
-    "is_pandas_data_frame",
-    "is_pytorch_tensor_typename",
-    "is_tf_tensor_typename",
-    "json_friendly",
-    "json_friendly_val",
-    "make_artifact_name_safe",
-    "make_safe_for_json",
-    "random_string",
-    "to_forward_slash_path",
+    "POW_2_BYTES", "POW_10_BYTES", "FilePathStr", "StrPath", "add_import_hook", "auto_project_name",
+    "from_human_size", "generate_id", "get_full_typename", "get_module", "is_matplotlib_typename", "is_numpy_array",
+    "is_pandas_data_frame", "is_pytorch_tensor_typename", "is_tf_tensor_typename", "json_friendly",
+    "json_friendly_val", "make_artifact_name_safe", "make_safe_for_json", "random_string", "to_forward_slash_path",
     "to_human_size",
 ]  # fmt: skip
 

@@ -210,15 +210,7 @@ def _warn(workspace: Workspace) -> None:
 
 
 _COMMANDS: dict[str, Callable[..., None]] = {
-    "show-config": show_config,
-    "menuconfig": menuconfig,
-    "list-defconfigs": list_defconfigs,
-    "defconfig": defconfig,
-    "savedefconfig": savedefconfig,
-    "olddefconfig": olddefconfig,
-    "oldconfig": oldconfig,
-    "allyesconfig": allyesconfig,
-    "allnoconfig": allnoconfig,
-    "kconfig": kconfig,
-    "trust": trust,
-}
+    "show-config": show_config, "menuconfig": menuconfig, "list-defconfigs": list_defconfigs, "defconfig":
+    defconfig, "savedefconfig": savedefconfig, "olddefconfig": olddefconfig, "oldconfig": oldconfig, "allyesconfig":
+    allyesconfig, "allnoconfig": allnoconfig, "kconfig": kconfig, "trust": trust,
+}  # fmt: skip

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from trackers.media.base import MediaStore, MediaValue, record
 from trackers.media.chart import CustomChart, CustomChartSpec, Visualize, VisualizeSpec
-from trackers.media.convert import RunMedia, as_media, is_media
+from trackers.media.convert import RunMedia, as_media, is_media, kind_of
 from trackers.media.files import Audio, Html, Plotly, Video
 from trackers.media.histogram import Histogram
 from trackers.media.image import Classes, Image
@@ -35,28 +35,7 @@ from trackers.media.shapes import Graph, Molecule, Object3D, box3d
 from trackers.media.table import EvalTable, JoinedTable, Table
 
 __all__ = [
-    "Audio",
-    "Classes",
-    "CustomChart",
-    "CustomChartSpec",
-    "EvalTable",
-    "Graph",
-    "Histogram",
-    "Html",
-    "Image",
-    "JoinedTable",
-    "MediaStore",
-    "MediaValue",
-    "Molecule",
-    "Object3D",
-    "Plotly",
-    "RunMedia",
-    "Table",
-    "Video",
-    "Visualize",
-    "VisualizeSpec",
-    "as_media",
-    "box3d",
-    "is_media",
-    "record",
-]
+    "Audio", "Classes", "CustomChart", "CustomChartSpec", "EvalTable", "Graph", "Histogram", "Html", "Image",
+    "JoinedTable", "MediaStore", "MediaValue", "Molecule", "Object3D", "Plotly", "RunMedia", "Table", "Video",
+    "Visualize", "VisualizeSpec", "as_media", "box3d", "is_media", "kind_of", "record",
+]  # fmt: skip

@@ -26,6 +26,12 @@ def is_media(value: Any) -> bool:
     return _kind(value) is not None
 
 
+def kind_of(value: Any) -> str:
+    """The type of a single medium, as its record has it."""
+    kind = value.type if isinstance(value, MediaValue) else str(_kind(value))
+    return type(value).__name__.lower().replace("customchart", "table") if kind == "foreign" else kind
+
+
 def as_media(value: Any) -> MediaValue | list[MediaValue] | None:
     """The value as media, or None if it is none. Nothing is imported to find out.
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from trackers.errors import UsageError
-from trackers.formats import conversations
+from trackers.formats import conversations, float_names
 from trackers.formats.json_values import known_texts, text
 from trackers.media.base import MediaStore, MediaValue, comes_from, made_from
 from trackers.records import MediaFile, escaped, name_floats
@@ -176,7 +176,10 @@ class Table(MediaValue):
             if self._kept_rows == len(data):
                 return []
             data, self._kept_rows = data[self._kept_rows or 0 :], len(data)
-        table = name_floats(dict(zip(("columns", "rows"), self.cells(store, data), strict=True)))
+        columns, rows = self.cells(store, data)
+        table = {"columns": columns, "rows": name_floats(rows)}
+        if texts := float_names.texts(rows):
+            table["texts"] = texts
         content = msgspec.json.encode(table)
         meta: dict[str, Any] = {} if self.log_mode == "IMMUTABLE" else {"log_mode": self.log_mode}
         if conversations.are_samples(self.columns):

@@ -318,17 +318,10 @@ def damage(data: bytes, dice: random.Random) -> bytes:
 
 
 _MORE: dict[str, Check] = {
-    registry.PRECHECKS: _precheck,
-    registry.PRELOADS: _preload,
-    readers.GROUP: _reader,
-    plugin_options.GROUP: _options,
-    "trackers.copies": _copies,
-    plugins.COMMANDS: _commands,
-    sql.GROUP: _sql,
-    beside.GROUP: _part,
-    detect.GROUP: _devices,
-    things.SEEDS: _damaged,
-}
+    registry.PRECHECKS: _precheck, registry.PRELOADS: _preload, readers.GROUP: _reader, plugin_options.GROUP:
+    _options, "trackers.copies": _copies, plugins.COMMANDS: _commands, sql.GROUP: _sql, beside.GROUP: _part,
+    detect.GROUP: _devices, things.SEEDS: _damaged,
+}  # fmt: skip
 
 
 def _require(holds: bool, text: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trackers.errors import Damaged, NotFound
+from trackers.formats import float_names
 from trackers.readers.boundary import boundary
 from trackers.readers.frames import Frame
 from trackers.readers.reader import ServedMedia
@@ -238,6 +239,7 @@ def _content(data: Any) -> TableContent:
     width = len(columns)
     if any(len(row) != width for row in rows):
         rows = [[*row[:width], *[None] * (width - len(row))] for row in rows]
+    rows = float_names.rows_of({**data, "rows": rows})
     cells = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in columns]
     names = [escaped(column if isinstance(column, str) else json.dumps(column)) for column in columns]
     return TableContent(_unique(names), cells)
@@ -322,7 +324,8 @@ def _lists(cells: list[Any]) -> Any:
     """Lists of one kind of plain values; None if they hold anything else."""
     import pyarrow as pa
 
-    kinds = {type(item) for cell in cells if cell is not None for item in cell} - {type(None)}
+    kinds = {str if isinstance(item, str) else type(item) for cell in cells if cell is not None for item in cell}
+    kinds.discard(type(None))
     inner = {frozenset({int}): pa.int64(), frozenset({bool}): pa.bool_(), frozenset({str}): pa.string()}.get(
         frozenset(kinds), pa.float64() if kinds and kinds <= _NUMBERS else None
     )
@@ -333,6 +336,6 @@ def _lists(cells: list[Any]) -> Any:
 
 
 def _as_text(value: Any) -> str | None:
-    if value is None or type(value) is str:
+    if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)

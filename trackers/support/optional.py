@@ -21,17 +21,9 @@ def found_package(name: str) -> bool:
 
 
 EXTRAS = {
-    "duckdb": "analysis",
-    "matplotlib": "analysis",
-    "pandas": "analysis",
-    "pyarrow": "analysis",
-    "textual": "watch",
-    "obstore": "storage",
-    "zstandard": "archive",
-    "pyspark": "spark",
-    "mcp": "mcp",
-    "uvicorn": "mcp",
-}
+    "duckdb": "analysis", "matplotlib": "analysis", "pandas": "analysis", "pyarrow": "analysis", "textual": "watch",
+    "obstore": "storage", "zstandard": "archive", "pyspark": "spark", "mcp": "mcp", "uvicorn": "mcp",
+}  # fmt: skip
 """Packages that the package itself doesn't require, and the extras that bring them."""
 
 

@@ -26,24 +26,10 @@ from trackers.testing.stored import Limits, Point, Stored
 from trackers.tracker import RunInfo, Tracker
 
 __all__ = [
-    "ConfinedError",
-    "ConformanceError",
-    "DeviceError",
-    "Driver",
-    "Limits",
-    "PluginError",
-    "Point",
-    "ReaderError",
-    "Report",
-    "Stored",
-    "check_confined",
-    "check_devices",
-    "check_plugin",
-    "check_reader",
-    "check_tracker",
-    "checks",
-    "number",
-]
+    "ConfinedError", "ConformanceError", "DeviceError", "Driver", "Limits", "PluginError", "Point", "ReaderError",
+    "Report", "Stored", "check_confined", "check_devices", "check_plugin", "check_reader", "check_tracker",
+    "checks", "number",
+]  # fmt: skip
 
 
 class ConformanceError(AssertionError):

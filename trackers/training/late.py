@@ -1,8 +1,11 @@
-"""Calls of a run while the interpreter ends (``__del__``), when nothing can be imported: nothing is done, or said."""
+"""Calls of a run while the interpreter ends (``__del__``), when nothing can be imported: nothing is done, and
+one line says that."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -32,6 +35,14 @@ class Late:
         return self
 
 
+def say(what: str, said: list[str] = []) -> None:  # noqa: B006
+    """Say, once in this process, that a call came too late."""
+    if not said:
+        said.append(what)
+        with contextlib.suppress(OSError):
+            os.write(2, f"trackers: {what}: Python is ending (a __del__ called): it isn't recorded\n".encode())
+
+
 def quiet(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method that does nothing, and gives :class:`Late`, once the interpreter ends."""
 
@@ -41,6 +52,7 @@ def quiet(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(*arguments, **more)
         except Exception:
             if sys.is_finalizing():  # what it needs is gone
+                say(method.__name__)
                 return Late()
             raise
 

@@ -46,6 +46,7 @@ from trackers.support.clock import CLOCKS, monotonic
 from trackers.support.interruption import interrupts, pass_on, suppress
 from trackers.support.redaction import mask, mask_source, mask_text
 from trackers.tracker import RunInfo
+from trackers.training.late import say
 from trackers.values.coerce import PLAIN_NUMBERS, Split, Unrecordable, read_at_once, whole_step
 from trackers.values.device_copy import HeldRecord, PendingRecord, Queue, Transfer, transfer
 from trackers.values.wandb_values import converted
@@ -161,7 +162,7 @@ class Recorder:
     def problem(self, text: str, about: str = "") -> None:
         """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""
         if sys.is_finalizing():
-            return  # a destructor calls: nothing is left, and nobody reads
+            return say(text)
         with suppress(Exception):
             show_once(text, self._problems, about)
 

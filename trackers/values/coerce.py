@@ -119,7 +119,11 @@ class Split:
         elif value is None:
             return  # "nothing to say about it this time", as W&B takes it
         elif is_media(value):
-            self._add(self.media, name, value)
+            kinds = media_by_kind(value) if isinstance(value, (list, tuple)) else {}
+            if len(kinds) > 1:  # no tracker shows several kinds as one
+                self.add(kinds, name + "/", depth + 1)
+            else:
+                self._add(self.media, name, value)
         elif isinstance(value, (list, tuple)) and any(map(is_media, {type(item): item for item in value}.values())):
             raise Unrecordable("a list of media and of other values: log these under another name")
         else:
@@ -331,3 +335,13 @@ def is_media(value: Any) -> bool:
     from trackers import media
 
     return media.is_media(value)
+
+
+def media_by_kind(values: list[Any] | tuple[Any, ...]) -> dict[str, list[Any]]:
+    """Media of a list by their types."""
+    from trackers import media
+
+    kinds: dict[str, list[Any]] = {}
+    for value in values:
+        kinds.setdefault(media.kind_of(value), []).append(value)
+    return kinds

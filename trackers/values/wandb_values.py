@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import datetime
 import enum
-import json
 import math
 import os
 import re
@@ -14,8 +13,8 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trackers.formats.float_names import list_text
 from trackers.formats.json_values import MAX_DEPTH, known_texts, to_json_values
-from trackers.records import name_floats
 from trackers.values.coerce import ListText
 from trackers.values.device_copy import capturing
 
@@ -99,7 +98,7 @@ def _plain(array: Any) -> Any:
 
 
 def _listed(value: Iterable[Any]) -> str:
-    return ListText(json.dumps(name_floats(to_json_values(_parts(value)))))
+    return ListText(list_text(to_json_values(_parts(value))))
 
 
 def _parts(value: Any, depth: int = 0) -> Any:

@@ -526,6 +526,21 @@ def test_text_and_alerts_are_files(info: RunInfo) -> None:
     assert json.loads(found["text/alerts.jsonl"].read_text())["text"] == "[WARN] slow: very"
 
 
+def test_pictures_in_mappings_of_a_cell_are_files(info: RunInfo) -> None:
+    """And in lists: the table names the files, from which the reader makes the pictures again."""
+    import numpy
+
+    numpy.save(info.path("a.npy"), numpy.zeros((4, 4, 3)))
+    cell = {"_type": "image", "format": "npy", "file": "a.npy"}
+    table = {"columns": ["x"], "rows": [[{"before": cell, "n": [cell, 3]}], [[cell]]]}
+    deliver(info, Media(step=3, time=T0, name="t", type="table", items=[MediaFile(format="json", data=table)]))
+    found = artifacts(info)
+    ((first,), ((second,),)) = json.loads(found["tables/t.json"].read_text())["data"]
+    assert (first["n"][1], first["before"]["type"]) == (3, "image")
+    named = [one["filepath"] for one in (first["before"], first["n"][0], second)]
+    assert len({*named} & found.keys()) == 3
+
+
 def test_media_are_where_mlflow_shows_them(info: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures, tables with pictures, histograms, sounds and videos are files, one each however often they come."""
     import numpy

@@ -336,6 +336,22 @@ def test_run_without_rows_is_there(info: RunInfo) -> None:
     assert command("list", "runs", "--project", "digits")["runs"] == ["baseline"]
 
 
+def test_pictures_in_mappings_of_a_cell_are_files(info: RunInfo) -> None:
+    """And beside other values in lists."""
+    import numpy
+
+    numpy.save(info.path("a.npy"), numpy.zeros((4, 4, 3)))
+    cell = {"_type": "image", "format": "npy", "file": "a.npy"}
+    table = {"columns": ["x"], "rows": [[{"before": cell, "n": [cell, 2**70]}]]}
+    deliver(info, Media(step=3, time=T0, name="t", type="table", items=[MediaFile(format="json", data=table)]))
+    ((_, _, row),) = rows()
+    found = row["t"]["_value"][0]["x"]
+    media = Path(os.environ["TRACKIO_DIR"], "media")
+    assert found["n"][1] == str(2**70)
+    assert all((media / one["file_path"]).is_file() for one in (found["before"], found["n"][0]))
+    assert found["before"]["_type"] == "trackio.image"
+
+
 def test_media_are_trackios_own_types(info: RunInfo) -> None:
     """Pictures, sounds, videos, pages, tables and histograms are what trackio's own classes would have stored."""
     import numpy

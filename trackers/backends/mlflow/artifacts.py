@@ -154,9 +154,11 @@ class ArtifactStore:
         self._tag(TABLES_TAG, json.dumps(listed))
 
     def _cell(self, record: Media, value: Any, position: str) -> Any:
-        """A cell of a table; a picture becomes files that MLflow's table view shows."""
+        """A cell of a table; a picture becomes files, which MLflow's table view shows where it is a whole cell."""
         media = media_files.cell(value)
-        if media is None or media[0] != "image" or isinstance(value, list):
+        if media is None or isinstance(value, list):
+            return media_files.each(value, lambda item, place: self._cell(record, item, f"{position}:{place}"))
+        if media[0] != "image":
             return value
         stem = f"table_images/{map_file(record.name)}/{_digest(record, position)}"
         picture = _drawable(media_files.image(self._info, media[1][0]))

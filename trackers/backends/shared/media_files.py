@@ -11,14 +11,14 @@ import errno
 import io
 import json
 import wave
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 
 from trackers.errors import DeliveryError, Rejected, Unavailable
-from trackers.formats import conversations
+from trackers.formats import conversations, float_names
 from trackers.formats.pixels import array_as_gif, array_as_picture, array_frames, load_array, open_picture, refusing
 from trackers.records import ArtifactFile, Media, MediaFile
 from trackers.support import confined
@@ -149,8 +149,8 @@ def wav(info: RunInfo, item: MediaFile) -> bytes:
     return out.getvalue()
 
 
-def table(info: RunInfo, item: MediaFile) -> tuple[list[str], list[list[Any]]]:
-    """A table item as its column names and rows.
+def table(info: RunInfo, item: MediaFile, exact: bool = False) -> tuple[list[str], list[list[Any]]]:
+    """A table item as its column names and rows. exact: tell texts from floats, by :func:`float_names.rows_of`.
 
     Raises:
         Rejected: the file is missing or isn't a table.
@@ -162,7 +162,8 @@ def table(info: RunInfo, item: MediaFile) -> tuple[list[str], list[list[Any]]]:
         or not isinstance(data.get("rows"), list)
     ):
         raise Rejected(f"{item.file or 'a table'} has no columns and rows")
-    return [str(column) for column in data["columns"]], [list(row) for row in data["rows"]]
+    rows = float_names.rows_of(data) if exact else [list(row) for row in data["rows"]]
+    return [str(column) for column in data["columns"]], rows
 
 
 def samples(info: RunInfo, record: Media) -> Iterator[tuple[Sequence[str], Sequence[Sequence[Any]]]]:
@@ -191,6 +192,13 @@ def cell(value: Any) -> tuple[str, list[MediaFile]] | None:
         return (str(kinds.pop()), msgspec.convert(items, list[MediaFile])) if len(kinds) == 1 else None
     except msgspec.ValidationError:
         return None
+
+
+def each(value: Any, convert: Callable[[Any, Any], Any]) -> Any:
+    """A list or a mapping with what is in it, and its place there, converted; anything else as it is."""
+    if isinstance(value, dict):
+        return {str(key): convert(item, key) for key, item in value.items()}
+    return [convert(item, place) for place, item in enumerate(value)] if isinstance(value, (list, tuple)) else value
 
 
 def histogram(info: RunInfo, item: MediaFile) -> tuple[list[float], list[float]]:

@@ -103,6 +103,10 @@ def _shown(
 def _cell(info: RunInfo, store: TrackioStore, record: Media, value: Any, position: str, step: int) -> Any:
     """A cell of a table; trackio shows images there, one or several."""
     media = media_files.cell(value)
+    if media is None and isinstance(value, (dict, list)):
+        return media_files.each(
+            value, lambda item, place: _cell(info, store, record, item, f"{position}:{place}", step)
+        )
     if media is None or media[0] != "image":
         return to_trackio_json(value)
     images = [
@@ -178,13 +182,9 @@ def as_number(value: Any) -> Any:
 
 def to_trackio_json(value: Any) -> Any:
     """The same value as far as trackio's JSON holds it: keys are text, integers above 64 bits become text."""
-    if isinstance(value, dict):
-        return {str(key): to_trackio_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_trackio_json(item) for item in value]
     if isinstance(value, int) and value not in INTEGERS:
         return str(value)
-    return value
+    return media_files.each(value, lambda item, _: to_trackio_json(item))
 
 
 def _alias(alias: str) -> str:

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from trackers.formats.float_names import listed
 from trackers.formats.vendor_system_names import grouped
-from trackers.records import MAX_STEP, Media, Metrics, Record, Text, is_sample, listed, nearest_double, unnamed_float
+from trackers.records import MAX_STEP, Media, Metrics, Record, Text, is_sample, nearest_double, unnamed_float
 from trackers.tracker import ValueComparison
 
 STEP = "global_step"

@@ -141,10 +141,10 @@ def _histogram(wandb: Any, info: RunInfo, item: MediaFile, scratch: Path) -> Any
 
 
 def _table(wandb: Any, info: RunInfo, item: MediaFile, scratch: Path) -> Any:
-    columns, rows = media_files.table(info, item)
+    columns, rows = media_files.table(info, item, exact=True)
     words = list(map(are_words, zip(*rows, strict=True)))
     cells = [
-        [c if word and isinstance(c, str) else _cell(info, c, scratch) for word, c in zip(words, row, strict=True)]
+        [str(c) if word and isinstance(c, str) else _cell(info, c, scratch) for word, c in zip(words, row, strict=True)]
         for row in rows
     ]
     kinds = [{_kind(row[column]) for row in cells if row[column] is not None} for column in range(len(columns))]
@@ -230,7 +230,7 @@ def _kind(cell: Any) -> type:
 def _cell(info: RunInfo, cell: Any, scratch: Path) -> Any:
     if isinstance(cell, list):  # of pictures, say
         words = are_words(cell)
-        return [one if words and isinstance(one, str) else _cell(info, one, scratch) for one in cell]
+        return [str(one) if words and isinstance(one, str) else _cell(info, one, scratch) for one in cell]
     if not isinstance(cell, dict):
         return unname_floats(cell)
     kind = str(cell.get("_type"))

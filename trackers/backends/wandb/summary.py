@@ -28,6 +28,7 @@ from trackers.backends.wandb.history_rows import OWN_STEP, STEP, training_step
 from trackers.backends.wandb.private_names import interface
 from trackers.backends.wandb.state import WandbState
 from trackers.errors import DeliveryError, Rejected
+from trackers.formats import float_names
 from trackers.formats.vendor_system_names import is_job
 from trackers.metrics.definitions import NO_SUMMARY, Definition, Definitions, is_glob, nested
 from trackers.metrics.summary import words_of
@@ -38,11 +39,8 @@ from trackers.records import (
     decode,
     encode,
     final_name,
-    listed,
-    name_floats,
     nearest_double,
     plain_name,
-    unname_floats,
     unnamed_float,
 )
 from trackers.tracker import RunInfo
@@ -60,11 +58,11 @@ class Aggregates:
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
         self.seq = int((state or {}).get("seq", -1))
-        self.totals: dict[str, dict[str, Any]] = unname_floats((state or {}).get("of", {}))
+        self.totals: dict[str, dict[str, Any]] = float_names.unname((state or {}).get("of", {}))
 
     @property
     def state(self) -> dict[str, Any]:
-        return {"seq": self.seq, "of": name_floats(self.totals)}
+        return {"seq": self.seq, "of": float_names.name(self.totals)}
 
     def take(self, seq: int | None) -> bool:
         """Whether a record isn't aggregated yet; it is from now on. seq: None for a row from the server."""
@@ -122,7 +120,7 @@ class SummaryResults:
         self._shown: dict[str, Any] = {}
         self._deleted = frozenset(state.deleted)
         self._removed = set(self._deleted)
-        self._kept: dict[str, Any] = unname_floats(state.kept)
+        self._kept: dict[str, Any] = float_names.unname(state.kept)
         self.step_name = OWN_STEP if state.own_step is not None else STEP
         self._published: dict[str, Definition | None] = {}
         self._known: dict[str, tuple[Definition, tuple[str, ...]]] = {}
@@ -135,14 +133,16 @@ class SummaryResults:
             saved["seq"] = max((point[0] for point in state.marks), default=-1)
         self._aggregates = Aggregates(saved)
         self._by_hand: set[str] = set(saved.get("by_hand", ()))
-        self._logged: dict[str, Any] = unname_floats(saved.get("logged", {}))  # newest values of metrics that were set
+        self._logged: dict[str, Any] = float_names.unname(
+            saved.get("logged", {})
+        )  # newest values of metrics that were set
         self._publish_axis()
         for name in self._definitions.names():
             self._look_up(name)
         for name in self._aggregates.totals:  # a metric takes a glob when it is logged, not when a delivery goes on
             self._aggregated(name, *self._asked(name))
         self._pending |= {(name,): value for name, value in self._kept.items()}
-        self._pending |= {_place(name): unname_floats(value) for name, value in state.summary.items()}
+        self._pending |= {_place(name): float_names.unname(value) for name, value in state.summary.items()}
 
     def _publish_axis(self) -> None:
         self._publish_definition(self.step_name, Definition(hidden=True))
@@ -194,7 +194,7 @@ class SummaryResults:
                 self._aggregated(name, *self._asked(name))
         kept = {name: value for name, value in self._kept.items() if self._asked(name)[0].none}
         if kept.keys() != self._kept.keys():
-            self._kept, self._state.kept = kept, name_floats(dict(kept))
+            self._kept, self._state.kept = kept, float_names.name(dict(kept))
 
     def observe(self, seq: int | None, values: Mapping[str, Any], media: bool = False) -> set[str]:
         """Take a record's values (or, without a number, a row's): define what is new, and keep the results.
@@ -254,11 +254,11 @@ class SummaryResults:
         """Keep the result of a metric that has no further ones: a client that is killed may not have sent it."""
         if name in self._shown:
             self._kept[name] = self._shown.pop(name)
-            self._state.kept = name_floats(dict(self._kept))
+            self._state.kept = float_names.name(dict(self._kept))
 
     def take(self, record: Summary, media: Mapping[str, Any]) -> None:
         """Take a record of results: those that it takes back, and those that were set. media: of it, as W&B's JSON."""
-        values = {**self._words_together(listed(record), record.by_word), **media}
+        values = {**self._words_together(float_names.listed(record), record.by_word), **media}
         if record.so_far is not None and record.seq > self._aggregates.seq:
             self._count_anew(_counted(record.so_far))
         if record.removed and record.seq > self._aggregates.seq:
@@ -275,16 +275,16 @@ class SummaryResults:
         self._earlier = None
         if not self._deleted.isdisjoint(values):
             self._mark_deleted(self._deleted - values.keys())
-        refused, values = self._state.refused_results, name_floats(dict(values))
+        refused, values = self._state.refused_results, float_names.name(dict(values))
         values = {name: value for name, value in values.items() if name not in refused or refused[name] != value}
         self._state.summary = {**self._state.summary, **values, **self._ended(values)}
         self._with_row.difference_update(values)
         self._by_hand.update(values)
         for name, value in (values | self._ended(values)).items():
             self._kept.pop(name, None)
-            self._pending[_place(name)] = self._shown[name] = unname_floats(value)
+            self._pending[_place(name)] = self._shown[name] = float_names.unname(value)
         if self._state.kept:
-            self._state.kept = name_floats(dict(self._kept))
+            self._state.kept = float_names.name(dict(self._kept))
 
     def _ended(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Results as they are named at an attempt's end (``final/``), of those that an earlier attempt left so."""
@@ -331,7 +331,7 @@ class SummaryResults:
             if record.derived and name in self._aggregates.totals:
                 self._aggregated(name, *self._asked(name))
             elif record.derived and self._logged.get(name) is not None:
-                self._state.summary = {**self._state.summary, **name_floats({name: self._logged[name]})}
+                self._state.summary = {**self._state.summary, **float_names.name({name: self._logged[name]})}
                 self._pending[name,] = self._shown[name] = self._logged[name]
         away = {name for name in gone if _place(name) not in self._pending}
         self._removed |= away
@@ -432,7 +432,7 @@ class SummaryResults:
 
     def save(self) -> None:
         """Note in the state what a restart needs."""
-        by_hand, logged = sorted(self._by_hand), name_floats(self._logged)
+        by_hand, logged = sorted(self._by_hand), float_names.name(self._logged)
         self._state.aggregates = {**self._aggregates.state, "by_hand": by_hand, "logged": logged}
         if self._definitions:
             self._state.defined = self._definitions.state

@@ -163,7 +163,9 @@ class ArtifactReader:
         """A cell that names a picture as our tables have it; the picture is fetched where files are."""
         path = cell.get("filepath") if isinstance(cell, dict) and cell.get("type") == "image" else None
         if not isinstance(path, str) or not confined.is_inside(path):
-            return cell
+            if isinstance(cell, dict):
+                return {key: self._cell(item) for key, item in cell.items()}
+            return [self._cell(item) for item in cell] if isinstance(cell, list) else cell
         if self._files is not None and self._local is None:
             self._fetch(path)
         return {"_type": "image", "format": path.rpartition(".")[2].lower(), "file": path, "caption": None}

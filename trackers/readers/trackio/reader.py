@@ -87,6 +87,8 @@ def _cell(value: Any, directory: Path) -> Any:
         if kind is None or item is None:
             return value["file_path"]
         return {"_type": kind, "format": item.format, "file": item.file, "caption": item.caption}
+    if isinstance(value, dict):
+        return {key: _cell(item, directory) for key, item in value.items()}
     return [_cell(item, directory) for item in value] if isinstance(value, list) else value
 
 

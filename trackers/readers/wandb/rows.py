@@ -16,6 +16,7 @@ from typing import Any
 
 from trackers.errors import UNDECODABLE
 from trackers.formats import vendor_system_names
+from trackers.formats.float_names import list_text
 from trackers.metrics.summary import SUMMARIES
 from trackers.metrics.unasked import APART
 from trackers.records import (
@@ -28,7 +29,6 @@ from trackers.records import (
     Summary,
     Text,
     final_name,
-    name_floats,
     unnamed_float,
 )
 from trackers.support import confined
@@ -107,7 +107,7 @@ class Decoder:
                     items = self._media(self._logged_name(leaf), inner, step if own is None else own, time)
                     media.extend(items)
                 elif isinstance(inner, list):
-                    texts[self._logged_name(leaf)] = _list_text(inner)
+                    texts[self._logged_name(leaf)] = list_text(inner)
                     lists.append(self._logged_name(leaf))
                 elif isinstance(inner, str) and inner not in FLOAT_NAMES:
                     texts[self._logged_name(leaf)] = inner
@@ -165,7 +165,7 @@ class Decoder:
                 if by_word and (final_name(leaf) in summary or (len(value) == 1 and final_name(name) in summary)):
                     continue  # this package's delivery says it under that name, too
                 if isinstance(inner, list):
-                    found[leaf] = _list_text(inner)
+                    found[leaf] = list_text(inner)
                     lists += [leaf] if found is values else []
                 elif not isinstance(inner, dict):
                     found[leaf] = unnamed_float(inner)
@@ -243,11 +243,6 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _leaves(f"{name}.{key}", inner)
     elif value is not None:
         yield name, value
-
-
-def _list_text(value: list[Any]) -> str:
-    """A list as its text in our journal."""
-    return json.dumps(name_floats(value))
 
 
 def _single_media(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
