@@ -33,7 +33,7 @@ KERNEL: dict[str, tuple[str, ...]] = {
     ),
     "the relay's kernel": (
         "relay/beside.py", "relay/client.py", "relay/deliveries.py", "relay/delivery", "relay/parts",
-        "relay/supervisor.py", "relay/sync.py", "relay/worker.py",
+        "relay/supervisor.py", "relay/sync.py", "relay/training_end.py", "relay/worker.py",
     ),
     "five trackers": (
         "backends/__init__.py", "backends/registry.py", "backends/shared", "backends/json", "backends/mlflow",

@@ -86,6 +86,10 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
             yield from statements(child)
 
 
+MOST_OF_SUPERVISOR = 17
+"""Modules of ours that the relay's supervisor may import."""
+
+
 def imports(path: Path) -> Iterator[str]:
     """Modules of this package that a module imports: at its top, in its functions and for its types."""
     for node in statements(parsed()[path]):
@@ -173,6 +177,12 @@ def test_imports_have_no_cycle() -> None:
             if folder(name) != folder(target) and "trackers" not in (folder(name), folder(target)):
                 folders.setdefault(folder(name), set()).add(folder(target))
     assert cycles(folders) == []
+
+
+def test_supervisor_knows_little() -> None:
+    """The relay's main process knows its deliveries and its parts, none of their features."""
+    ours = {found for found in imports(MODULES["trackers.relay.supervisor"]) if found in MODULES}
+    assert len(ours) <= MOST_OF_SUPERVISOR
 
 
 def test_cycle_would_be_seen() -> None:

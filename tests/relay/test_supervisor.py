@@ -181,8 +181,9 @@ def test_files_of_a_killed_run_wait_for_the_disk(tmp_path: Path, monkeypatch: py
     finish = Finish(time=T0, status="crashed")
     assert not supervisor._end_with(finish)
     assert StreamReader(run.stream(StreamName("node", 0, 1))).read(10)[-1] != finish
-    monkeypatch.setattr(supervisor, "_last_until", 0.0)
-    patient = supervisor._last_records(T0)
+    assert supervisor._last is not None
+    monkeypatch.setattr(supervisor._last, "_until", 0.0)
+    patient = supervisor._last.placed(supervisor._say)
     assert patient == []
     assert len(said) == 1
     assert said[0].startswith("1 records of files of the killed run were lost: ")

@@ -258,7 +258,7 @@ def test_every_way_to_end_has_its_true_status(monkeypatch: pytest.MonkeyPatch) -
     """
     monkeypatch.setenv("TRACKER_RELAY", "n")
     monkeypatch.setenv("TRACKER_SAMPLE", "n")
-    monkeypatch.setattr("trackers.relay.supervisor.gather_environment", lambda info: {})
+    monkeypatch.setattr("trackers.relay.environment.gather_environment", lambda info: {})
     names = [f"way{number:03}" for number in range(len(WAYS))]
     forking: queue.SimpleQueue[Forking] = queue.SimpleQueue()
     for _ in range(2):

@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
 
 def compare_runs(
-    *sources: Sources,
-    keys: str | Sequence[str] | None = None,
-    baseline: str | None = None,
-    root: Path | None = None,
+    *sources: Sources, keys: str | Sequence[str] | None = None, baseline: str | None = None, root: Path | None = None
 ) -> Comparison:
     """Compare runs of any sources.
 

@@ -54,11 +54,7 @@ _USES = ("gpu_percent", "memory_gb", "memory_kind", "energy_j")
 
 
 def sql(
-    query: str,
-    *sources: helpers.Sources,
-    root: Path | None = None,
-    engine: str = "duckdb",
-    master: str = "",
+    query: str, *sources: helpers.Sources, root: Path | None = None, engine: str = "duckdb", master: str = ""
 ) -> Frame:
     """Run a query over runs; the tables are in this module's text.
 

@@ -84,9 +84,7 @@ class _Commands(Mapping[str, Any]):
             else:
                 declared.help = declared.help or plugin_commands.in_paragraphs(declared.callback)
                 self._built[name] = get_command_from_info(
-                    declared,
-                    pretty_exceptions_short=app.pretty_exceptions_short,
-                    rich_markup_mode=app.rich_markup_mode,
+                    declared, pretty_exceptions_short=app.pretty_exceptions_short, rich_markup_mode=app.rich_markup_mode
                 )
             _finish(self._built[name])
         return self._built[name]

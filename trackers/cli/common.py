@@ -43,8 +43,7 @@ StoreOrDir = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file of any kind.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Columns = Annotated[
-    str,
-    typer.Option(help="Columns to show, a,b; patterns as in config.*,final/*.", autocompletion=completion.columns),
+    str, typer.Option(help="Columns to show, a,b; patterns as in config.*,final/*.", autocompletion=completion.columns)
 ]
 SortBy = Annotated[
     str,

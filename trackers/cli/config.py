@@ -121,8 +121,7 @@ def defconfig(
 
 
 def savedefconfig(
-    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("defconfig"),
-    force: Force = False,
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("defconfig"), force: Force = False
 ) -> None:
     """Write what .config changes from the defaults to a file of its own."""
     from trackers.configuration.menu import Workspace

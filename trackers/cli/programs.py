@@ -47,9 +47,5 @@ add(benchmark, "extract", "primus", "extract", "Make a benchmark result of a Pri
 add(benchmark, "run", "primus", "run", "Run a training, keep its output, and extract its benchmark result.")
 add(benchmark, "sessions", "analyze_logs", "main", "Analyze session logs: one GPU against several.")
 add(
-    gpu.app,
-    "record",
-    "monitor_gpu",
-    "main",
-    "Record what the GPUs do, alone or beside a training; compare recordings.",
+    gpu.app, "record", "monitor_gpu", "main", "Record what the GPUs do, alone or beside a training; compare recordings."
 )

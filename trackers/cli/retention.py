@@ -258,8 +258,7 @@ def prune(
         bool, typer.Option("--extract", help="With --logs: write a log's benchmark result before the log is deleted.")
     ] = False,
     delete_after: Annotated[
-        float,
-        typer.Option(min=0, metavar="DAYS", help="With --logs: delete older *.log.gz whose results are kept."),
+        float, typer.Option(min=0, metavar="DAYS", help="With --logs: delete older *.log.gz whose results are kept.")
     ] = 30.0,
     count: Count = None,
     yes: Yes = False,

@@ -44,8 +44,7 @@ def install(
     python: _Python = "",
     wheels: _Wheels = "",
     download: Annotated[
-        str,
-        typer.Option("--download", metavar="DIR", help="Only put the wheels that are needed into this folder."),
+        str, typer.Option("--download", metavar="DIR", help="Only put the wheels that are needed into this folder.")
     ] = "",
 ) -> None:
     """Make an environment for each tracker: `trackers setup wandb` is the same. Deliveries to it run there by

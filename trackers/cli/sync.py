@@ -54,8 +54,7 @@ def sync(
         bool, typer.Option("--verify", help="Check the journal; read back what was delivered, and repair what lacks.")
     ] = False,
     gone: Annotated[
-        bool,
-        typer.Option("--gone", help="Their machines are gone: runs elsewhere without an ending have crashed."),
+        bool, typer.Option("--gone", help="Their machines are gone: runs elsewhere without an ending have crashed.")
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Maximum number of runs at once.")] = 4,
     trust: Annotated[

@@ -48,8 +48,7 @@ OneRun = Annotated[
 OtherRun = Annotated[str, typer.Argument(metavar="B", help="The other run.", autocompletion=completion.runs)]
 On = Annotated[str, typer.Option("--on", help="Columns that name a row: a,b. Default the row's number.")]
 Where = Annotated[
-    str,
-    typer.Option("--where", help='Only rows that fit all words: cat, answer:cat, "loss>0.5", -answer:cat.'),
+    str, typer.Option("--where", help='Only rows that fit all words: cat, answer:cat, "loss>0.5", -answer:cat.')
 ]
 SortBy = Annotated[str, typer.Option("--sort", metavar="COLUMN", help="Sort by a column; -COLUMN: descending.")]
 Count = Annotated[

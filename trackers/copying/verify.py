@@ -181,11 +181,7 @@ def _taken_out(record: Metrics, keeps: Capabilities) -> Iterator[Record]:
 
 
 def _count(
-    digest: ContentDigest,
-    columns: ColumnBlocks,
-    batch: list[Record],
-    keeps: Capabilities | None,
-    points: _Points,
+    digest: ContentDigest, columns: ColumnBlocks, batch: list[Record], keeps: Capabilities | None, points: _Points
 ) -> None:
     for record in columns.add(batch):
         match record:

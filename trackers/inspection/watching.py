@@ -33,10 +33,7 @@ class Watcher:
     """
 
     def __init__(
-        self,
-        give: Callable[[Mapping[str, Any]], None],
-        text: Callable[[str, str], None],
-        guard: Callable[..., None],
+        self, give: Callable[[Mapping[str, Any]], None], text: Callable[[str, str], None], guard: Callable[..., None]
     ) -> None:
         self._give, self._text, self._guard = give, text, guard
         self._handles: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()

@@ -172,10 +172,7 @@ def is_doubtful(status: Status) -> bool:
 
 
 def watch(
-    runs: Iterable[RunDirectory],
-    say: Callable[[str], None],
-    *,
-    refresh: Callable[[], object] | None = None,
+    runs: Iterable[RunDirectory], say: Callable[[str], None], *, refresh: Callable[[], object] | None = None
 ) -> None:
     """Watch runs elsewhere that may be gone until :func:`observe` knows of each: it moves, or was silent for too long.
 

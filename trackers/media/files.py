@@ -143,11 +143,7 @@ class Video(MediaValue):
     type = "video"
 
     def __init__(
-        self,
-        data_or_path: Any,
-        caption: str | None = None,
-        fps: float | None = None,
-        format: str | None = None,
+        self, data_or_path: Any, caption: str | None = None, fps: float | None = None, format: str | None = None
     ) -> None:
         if format is not None and format not in FORMATS:
             raise UsageError(f"a video's format must be one of {', '.join(FORMATS)}, not {format!r}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from trackers.hardware import host
@@ -11,6 +13,8 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.provenance import packages, paths, repository, surroundings
 from trackers.support import confined, plugins
 from trackers.tracker import RunInfo
+
+LOOK_S = 0.1
 
 
 def gather_environment(info: RunInfo) -> dict[str, Any]:
@@ -32,6 +36,24 @@ def gather_environment(info: RunInfo) -> dict[str, Any]:
         values["rerun_of"] = rerun_of[:200]
     values["git"] = {**info.git, **repository.state(info.git.get("root", ""))} if info.git else {}
     return values
+
+
+def gathered(info: RunInfo, run: RunDirectory, node: int, meanwhile: Callable[[], object]) -> dict[str, Any]:
+    """The environment's values, the machine's among them, as those of the node with this number.
+
+    Args:
+        meanwhile: called ten times a second: it takes tenths of a second of CPU time, during which training may end.
+    """
+    found: list[dict[str, Any]] = []
+    if not info.git and packages.is_cached():  # a fork: what takes long is known
+        found.append(gather_environment(info))
+    else:
+        thread = threading.Thread(target=lambda: found.append(gather_environment(info)))
+        thread.start()
+        while thread.is_alive():
+            thread.join(LOOK_S)
+            meanwhile()
+    return found[0] | {"machines": {f"node{node}": host.properties(str(run.path))}}
 
 
 def keep_patch(values: dict[str, Any], run: RunDirectory, attempt: int) -> None:

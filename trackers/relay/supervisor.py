@@ -11,31 +11,25 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from trackers import records
-from trackers.hardware import host
-from trackers.journal import helper_process, live_files, span_table, status, trust
-from trackers.journal.attempts import results_of_killed
+from trackers.journal import helper_process, trust
 from trackers.journal.run_directory import RunDirectory, StreamName
-from trackers.journal.status import PREEMPTED, is_preempted, judged, last_status, noted, observe, outlived, revised
-from trackers.journal.stream import FinishSearch, StreamWriter, find_finish, last_record
-from trackers.media import MediaStore
-from trackers.provenance import packages
-from trackers.records import Environment, Finish, Record, Start, files_of
+from trackers.journal.status import last_status, outlived
+from trackers.journal.stream import StreamWriter, find_finish, last_record
+from trackers.records import Environment, Finish, Start
 from trackers.relay.agent import client
 from trackers.relay.agent.turns import Turns
 from trackers.relay.beside import parts_of
 from trackers.relay.deliveries import Deliveries
-from trackers.relay.environment import gather_environment, keep_patch
+from trackers.relay.environment import gathered, keep_patch
 from trackers.relay.parts.part import Beside, Phase, RelayMoment, RelayPart
+from trackers.relay.training_end import LastRecords, TrainingEnd
 from trackers.support import descriptors, machines
-from trackers.support.backlog import Backlog
 from trackers.support.failpoints import failpoint
-from trackers.support.processes import Watched
 from trackers.tracker import RunInfo
 
 POLL_S = 0.1
@@ -47,8 +41,6 @@ SETTLE_S = 0.3
 """Time for which training has the processor to itself when it starts, in seconds, unless it ends sooner."""
 LOOK_S = 0.5
 """Interval between checks for a newer attempt, and for the node's stream, in seconds."""
-DISK_PATIENCE_S = 60.0
-"""Time after the end of a killed training in which the disk is waited for, in seconds."""
 
 
 class Supervisor:
@@ -79,20 +71,15 @@ class Supervisor:
         turns = turns or Turns()
         self._settled_at = time.monotonic() + SETTLE_S if watch else 0.0
         self._say = say
-        self._watched = Watched(*watch) if watch else None
         self._bell = bell
         self._leaving_finish: Finish | None = None
-        self._backlog: Backlog | None = None
-        self._last: list[Record] = []
-        self._last_until = 0.0
-        self._gone_at = 0.0
-        self._was_death = False
+        self._last: LastRecords | None = None
         self._owner = owner
         self._nice = nice
         self._limit_s = limit_s
         self._attempt = run.attempt() if attempt is None else attempt
         self._may_yield = attempt is not None
-        self._main_end = FinishSearch(run.stream(StreamName("rank", 0, self._attempt)))
+        self._training = TrainingEnd(run, self._attempt, watch)
         self._attempt_checked = self._node_checked = 0.0
         self.superseded = False
         self._node: StreamWriter | None = None
@@ -131,7 +118,7 @@ class Supervisor:
     def begin(self) -> None:
         """Open the node's stream, if this supervisor owns it; deliveries of a run that has ended start at once."""
         is_new = self._owner and self._open_node_stream()
-        if self._watched is None:
+        if self._training.process is None:
             return
         if not self._is_over():
             helper_process.lower_priority(self._nice)
@@ -140,28 +127,16 @@ class Supervisor:
         if self._node is None:
             return
         if is_new:
-            values = self._gather() | {"machines": {f"node{self._number}": host.properties(str(self.run.path))}}
+            values = gathered(self.info, self.run, self._number, self._is_over)
             if self.info.option("TRACKER_PRIVATE", True):
                 keep_patch(values, self.run, self._attempt)
             self._node.write(records.encode(Environment(time=time.time(), values=values)))
         for part in self.parts:
             part.begin()
 
-    def _gather(self) -> dict[str, Any]:
-        """Values of the environment: takes tenths of a second of CPU time, during which training may end."""
-        if not self.info.git and packages.is_cached():  # a fork: what takes long is known
-            return gather_environment(self.info)
-        gathered: list[dict[str, Any]] = []
-        thread = threading.Thread(target=lambda: gathered.append(gather_environment(self.info)))
-        thread.start()
-        while thread.is_alive():
-            thread.join(POLL_S)
-            self._is_over()
-        return gathered[0]
-
     def _is_over(self) -> bool:
         """Whether training has written its finish record; if so, the rest is done at normal priority."""
-        over = self._main_end.read() is not None
+        over = self._training.stated() is not None
         if over:
             self._raise_priority()
         return over
@@ -192,8 +167,7 @@ class Supervisor:
         if self._node is not None:
             self._node.release()
             self._node = None
-        if self._watched is not None:
-            self._watched.close()
+        self._training.close()
         self._close_bell()
 
     def _moment(self) -> RelayMoment:
@@ -235,12 +209,7 @@ class Supervisor:
         """Whether this attempt has ended; writes its finish record to the node's stream if training couldn't."""
         if self._node is None:
             return last_status(self.run).name != "running"
-        finish = self._main_end.read()
-        if finish is None and not (self._watched.alive() if self._watched else observe(self.run).name == "running"):
-            finish = self._main_end.read()
-            if finish is None and self._goes_on():
-                return False
-            finish = finish or self._death()
+        finish = self._training.found()
         if finish is None:
             return False
         self._raise_priority()
@@ -256,50 +225,27 @@ class Supervisor:
         self._nice = self.deliveries.nice = 0
         helper_process.usual_priority([*self.deliveries.pids, *(part.pid for part in self.parts if part.pid)])
 
-    def _goes_on(self) -> bool:
-        """Whether a child that training forked continues the run: a daemon, whose parent exits at once."""
-        if self._watched is None or self._was_death:
-            return False
-        code = self._watched.exit_code()
-        child = status.living_child(self.run, self._attempt) if code == 0 else None
-        if code is None:
-            child = status.daemon_child(self.run, self._attempt)
-        if child is not None:
-            status.follow_child(self.run, self._attempt, child)
-            self._watch_child()
-            self._gone_at = 0.0
-            return True
-        now = time.monotonic()
-        self._gone_at = self._gone_at or now
-        self._was_death = code != 0 or now - self._gone_at > status.GRACE_S
-        return not self._was_death
-
-    def _watch_child(self) -> None:
-        child = status.named_child(self.run, self._attempt)
-        if self._watched is not None and child is not None and child != (self._watched.pid, self._watched.start):
-            self._watched.close()
-            self._watched = Watched(*child)
-
     def _end_with(self, finish: Finish) -> bool:
         """Write the finish record, once all parts have written their last: deliveries stop at it."""
         if not self._parts_have_ended():
             return False
-        self._watch_child()
-        if finish.leaving and self._watched is not None:
-            if self._watched.alive():
+        self._training.watch_child()
+        if finish.leaving and self._training.process is not None:
+            if self._training.process.alive():
                 self._leaving_finish = finish
             else:
-                finish = self._corrected(finish, self._watched)
+                finish = self._training.corrected(finish)
         for part in self.parts:
             part.ended(finish)
-        if self._node is not None and self._main_end.read() is None:
-            last = self._last_records(finish.time)
+        if self._node is not None and self._training.stated() is None:
+            self._last = self._last or LastRecords(self.run, self._attempt, finish.time, self.info)
+            last = self._last.placed(self._say)
             if last is None:
                 return False
             for record in last:
                 self._node.write(records.encode(record))
         self._write_finish(finish)
-        live_files.forget(self.run, self._attempt)
+        self._training.forget_files()
         return True
 
     def _parts_have_ended(self) -> bool:
@@ -310,44 +256,13 @@ class Supervisor:
                 pending.add(part.name)
         return not pending
 
-    def _last_records(self, moment: float) -> list[Record] | None:
-        """What a killed training would have recorded at its end; None while the disk refuses its files."""
-        if self._backlog is None:
-            self._backlog = Backlog(MediaStore(self.run.path).place)
-            spans = span_table.of_killed(self.run, self._attempt, moment, self.info, self._backlog)
-            files = live_files.of_killed(self.run, self._attempt, moment, self._backlog)
-            self._last = [*spans, *files, *results_of_killed(self.run, moment)]
-            self._last_until = time.monotonic() + DISK_PATIENCE_S
-        if self._backlog.retry(all_of_it=True):
-            return self._last
-        if time.monotonic() < self._last_until:
-            return None
-        kept = [record for record in self._last if not self._backlog.waits_for(files_of(record))]
-        lost = len(self._last) - len(kept)
-        self._say(f"{lost} records of files of the killed run were lost: {self._backlog.error}", "")
-        return kept
-
-    def _corrected(self, stated: Finish, watched: Watched) -> Finish:
-        """Training's own finish record, corrected by the exit code that it then had."""
-        code = watched.exit_code()
-        return noted(self.run, self._attempt, stated) if code is None else revised(stated, code)
-
-    def _death(self) -> Finish:
-        """A finish record for a process that wrote none."""
-        now = time.time()
-        if is_preempted(self.run, self._attempt):
-            return Finish(time=now, status="preempted", reason=PREEMPTED)
-        code = self._watched.exit_code() if self._watched else None
-        if code is None:
-            return Finish(time=now, status="crashed", reason="the process was killed or died")
-        return judged(code, now)
-
     def _awaits_exit(self) -> bool:
         """Whether training has written its finish record and is still exiting; after that, corrects the record."""
-        if self._leaving_finish is None or self._watched is None or self._watched.alive():
+        process = self._training.process
+        if self._leaving_finish is None or process is None or process.alive():
             return self._leaving_finish is not None
         stated, self._leaving_finish = self._leaving_finish, None
-        finish = self._corrected(stated, self._watched)
+        finish = self._training.corrected(stated)
         if finish is not stated:
             for part in self.parts:
                 part.ended(finish)
@@ -371,25 +286,26 @@ class Supervisor:
         moment = self._moment()
         if any(part.pause(moment) for part in self.parts):
             return
-        if self._watched is not None and moment.phase != "over":
-            self._wait_for_training()
+        training = self._training.process
+        if training is not None and moment.phase != "over":
+            training.wait(POLL_S, self._bell, self.deliveries.turns.descriptor)
+            self._answer_bell()
         elif fds := self.deliveries.descriptors:
             descriptors.readable_ones(fds, POLL_S)
         else:
             time.sleep(POLL_S)
 
-    def _wait_for_training(self) -> None:
-        assert self._watched is not None
-        self._watched.wait(POLL_S, self._bell, self.deliveries.turns.descriptor)
-        if self._bell >= 0:
-            try:
-                if os.read(self._bell, 64):
-                    return
-            except BlockingIOError:
+    def _answer_bell(self) -> None:
+        if self._bell < 0:
+            return
+        try:
+            if os.read(self._bell, 64):
                 return
-            except OSError:
-                pass
-            self._close_bell()
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self._close_bell()
 
     def _close_bell(self) -> None:
         if self._bell >= 0:

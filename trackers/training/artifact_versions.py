@@ -24,11 +24,7 @@ class NoSuchVersion(NotFound, Unavailable):
 
 
 def number(
-    record: ArtifactRecord,
-    run: Path,
-    run_id: str,
-    say: Callable[[str], object],
-    seen: dict[tuple[str, int], str],
+    record: ArtifactRecord, run: Path, run_id: str, say: Callable[[str], object], seen: dict[tuple[str, int], str]
 ) -> None:
     """Give a record its number among the project's versions of that name; where none can be taken, it is said.
 

@@ -54,10 +54,7 @@ class SysfsSource(GpuSource):
     name = "amd sysfs"
 
     def __init__(
-        self,
-        say: Callable[[str], None],
-        choose: Callable[[Sequence[Gpu]], list[Gpu]] = list,
-        drm: Path = DRM,
+        self, say: Callable[[str], None], choose: Callable[[Sequence[Gpu]], list[Gpu]] = list, drm: Path = DRM
     ) -> None:
         self._say = say
         self._folders: dict[str, Path] = {}
