@@ -12,8 +12,9 @@ import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import msgspec
 import numpy as np
 from trackers_lake import into_lake
 from trackers_lake.delta import DeltaTable
+from trackers_lake.journals import Content
 from trackers_lake.tables import Lake
 
 import trackers
@@ -72,12 +74,23 @@ def others(number: int) -> list[Record]:
             Finish(time=T0 + 300, status="finished", exit_code=0)]  # fmt: skip
 
 
+def content(numbers: Block, more: list[Record]) -> Content:
+    """A run as its source is read."""
+    return Content([numbers], more, range(len(more)))
+
+
+def fill(lake: Lake, runs: Iterable[into_lake.Candidate]) -> None:
+    """Put runs in, all of them."""
+    if problems := into_lake.fill(lake, list(runs)).problems:
+        raise RuntimeError(f"{len(problems):,} runs were left out: {problems[0]}")
+
+
 def made(numbers: range, steps: int) -> Iterator[into_lake.Candidate]:
     """Runs that were never written anywhere."""
     for number in numbers:
         run = SourceRun(source=f"made:{number}", id=f"{number * 7919 % 99991:05x}{number:05d}", name=f"run {number}",
                         project="digits", created=T0 + number, status="finished")  # fmt: skip
-        yield into_lake.Candidate(run, "1", lambda number=number: ([block(number, steps)], others(number)))  # type: ignore[misc]
+        yield into_lake.Candidate(run, "1", lambda number=number: content(block(number, steps), others(number)))  # type: ignore[misc]
 
 
 def write(root: Path, numbers: range, steps: int) -> None:
@@ -233,7 +246,7 @@ def growing(times: int, steps: int) -> list[Figure]:
             )
             status, more = ("running", others(1)[:2]) if part < times else ("finished", others(1))
             run = SourceRun(source="made:1", id="r1", name="run 1", project="digits", created=T0 + 1, status=status)
-            into_lake.fill(Lake(place, make=True), [into_lake.Candidate(run, f"{part}", lambda: ([so_far], more))])  # noqa: B023
+            fill(Lake(place, make=True), [into_lake.Candidate(run, f"{part}", lambda: content(so_far, more))])  # noqa: B023
     lake = Lake(place)
     kept = sum(file.size for table in lake.tables for file in lake.snapshot(table).files.values())
     return [Figure(f"a run put in {times} times as it grew: bytes written for each one kept", sum(written) / kept,
@@ -245,7 +258,7 @@ def edited(place: Path, steps: int) -> list[Figure]:
     one = next(made(range(5, 6), steps))
     run = msgspec.structs.replace(one.run, tags=["best"])
     with counted_bytes() as written:
-        took = processor_s(lambda: into_lake.fill(Lake(place), [one._replace(run=run, version="2")]))
+        took = processor_s(lambda: fill(Lake(place), [one._replace(run=run, version="2")]))
     return [
         Figure("one edited tag: processor time", took, "s", at_most=EDIT_S),
         Figure("one edited tag: bytes written", sum(written) / 1e6, "MB"),
@@ -255,7 +268,7 @@ def edited(place: Path, steps: int) -> list[Figure]:
 def beside(theirs: list[Figure], runs: int, steps: int) -> list[Figure]:
     """What others need for one metric of all runs, and how many times as long as a lake of the same runs that is."""
     place = Path("same-runs")
-    into_lake.fill(Lake(place, make=True), list(made(range(runs), steps)))
+    fill(Lake(place, make=True), made(range(runs), steps))
     ours = best_of(lambda: trackers.sql(ONE_METRIC, [f"lake:{place}"]))
     found = [Figure(f"a lake of the same: one metric of {runs:,} runs", ours, "s"), *theirs]
     for figure in theirs:
@@ -279,8 +292,8 @@ def at_once(writers: int, rounds: int) -> list[Figure]:
             status = "running" if part < rounds else "finished"
             run = SourceRun(source=f"made:{number}", id=f"r{number}", name=f"run {number}", project="digits",
                             created=T0 + number, status=status)  # fmt: skip
-            one = into_lake.Candidate(run, f"{part}", lambda: ([block(number, 100 * part)], others(number)))  # noqa: B023
-            into_lake.fill(Lake(place), [one])
+            load = partial(content, block(number, 100 * part), others(number))
+            fill(Lake(place), [into_lake.Candidate(run, f"{part}", load)])
 
     Lake(place, make=True)
     DeltaTable.commit = commit  # type: ignore[method-assign]
@@ -321,9 +334,9 @@ def measure(quick: bool) -> list[Figure]:
         Figure("its memory", first.peak_mb, "MB"),
     ]
     tenth, place = runs // 10, Path("lake")
-    took = best_of(lambda: into_lake.fill(Lake(place, make=True), list(made(range(tenth), steps))), 1)
+    took = best_of(lambda: fill(Lake(place, make=True), made(range(tenth), steps)), 1)
     smaller = asked(place)
-    took += best_of(lambda: into_lake.fill(Lake(place), list(made(range(tenth, runs), steps))), 1)
+    took += best_of(lambda: fill(Lake(place), made(range(tenth, runs), steps)), 1)
     values = runs * steps * len(NAMES)
     larger = asked(place)
     figures += [
