@@ -179,6 +179,45 @@ def test_parts_of_a_run_are_joined_when_they_are_many_and_at_its_end(monkeypatch
     assert_as_at_once()
 
 
+@pytest.mark.parametrize("work", ["parts", "compact"])
+def test_files_are_joined_once_though_others_commit_meanwhile(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where many write, another always commits before the files are joined: they are put in all the same."""
+    monkeypatch.setattr(tables, "MANY_PARTS", 8 if work == "parts" else 128)
+    joined: list[int] = []
+    real = Lake._join
+
+    def join(lake: Lake, table: str, parts: Any) -> Any:
+        joined.append(len(parts))
+        other = ("other", f"r{len(joined)}")
+        if len(joined) < 3:
+            Lake("lake").append("metrics", points(other, 1), {other: (None, "f")})
+        return real(lake, table, parts)
+
+    monkeypatch.setattr(Lake, "_join", join)
+    lake = Lake("lake", make=True)
+    for turn in range(10):
+        known = (None if not turn else f"{turn:016x} {turn} {turn}", f"{turn + 1:016x} {turn + 1} {turn + 1}")
+        assert lake.append("metrics", points(A, 1), {A: known})
+    if work == "compact":
+        lake.compact("metrics")
+    assert joined == ([9] if work == "parts" else [10, 2, 2])
+    assert held("lake")[A] == 20
+    assert len([file for file in lake.snapshot("metrics").files.values() if A in (file.runs or {})]) <= 2
+
+
+def test_files_of_many_writers_stay_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that are put in one by one for hours share a bound of the table's files, beside that of each run."""
+    monkeypatch.setattr(tables, "MANY_FILES", 40)
+    lake, runs, counts = Lake("lake", make=True), [("digits", f"r{number}") for number in range(6)], []
+    for turn in range(60):
+        for run in runs:
+            known = (None if not turn else f"{turn:016x} {turn} {turn}", f"{turn + 1:016x} {turn + 1} {turn + 1}")
+            assert lake.append("metrics", points(run, 1), {run: known})
+        counts.append(files("metrics"))
+    assert max(counts) <= 6 * 16
+    assert held("lake") == dict.fromkeys(runs, 120)
+
+
 def test_files_that_runs_share_are_not_joined_whenever_one_of_them_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """They would be written again for each; where the last one ends they are."""
     joined: list[int] = []

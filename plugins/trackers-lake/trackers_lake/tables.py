@@ -49,6 +49,8 @@ ROWS_PER_BYTE = 20_000
 LONGEST_IN_STATS = 200
 MANY_PARTS = 128
 """Short files that a run that goes on has before they are joined."""
+MANY_FILES = 1000
+"""Short files of a table from which on :data:`SHARE_OF_A_PART` of a run are enough: many writers bring them."""
 SHARE_OF_A_PART = 8
 """They are joined if they have less than this part of the bytes that its short files have together."""
 DAY_S = 86400.0
@@ -212,25 +214,49 @@ class Lake:
         return True
 
     def _join_parts(self, table: str, key: Key, base: Snapshot, going: Collection[Key] | None) -> bool:
-        """Join the short files of a run that has ended, or has many, and whether it tried: where another was quicker,
-        a later call does.
+        """Join the short files of a run that has ended, or has many; whether it did. What is left, a later call does.
 
         Args:
             going: other runs, if this one has ended: files that have some of them stay.
         """
-        log, ended = self.tables[table], going is not None
-        parts = [file for file in base.files.values() if file.runs and key in file.runs and file.size < SMALL_BYTES]
+        ended = going is not None
+        short = [file for file in base.files.values() if file.size < SMALL_BYTES]
+        parts = [file for file in short if file.runs and key in file.runs]
         if going is not None:
             parts = [file for file in parts if not any(run in going for run in file.runs or ())]
         most = sum(file.size for file in parts) / SHARE_OF_A_PART
         if not ended or len(parts) > SHARE_OF_A_PART:
             parts = [file for file in parts if file.size < most]
-        if len(parts) < (2 if ended else MANY_PARTS):
+        many = SHARE_OF_A_PART if len(short) >= MANY_FILES else MANY_PARTS
+        if len(parts) < (2 if ended else many):
             return False
-        added = self._join(table, parts)
-        failpoint("lake.parts.before")
-        log.commit(base, added, [file.path for file in parts], "OPTIMIZE", same_data=True)
-        return True
+        parts = _first_group(parts, _most_rows(table))
+        return bool(parts) and self._swap(table, base, parts, "lake.parts.before")
+
+    def _swap(self, table: str, base: Snapshot, files: Sequence[DataFile], point: str) -> bool:
+        """Put the rows of files into one, whatever else others commit meanwhile; False where they took one of these
+        files out, or are deleting files that the table hasn't.
+
+        Args:
+            base: the table before. point: a failpoint before the commit.
+        """
+        log, written = self.tables[table], base.version
+        added = self._join(table, files)
+        failpoint(point)
+        for tries in range(TRIES):
+            if added and all(file.path in base.files for file in added):  # an answer was lost on its way
+                return True
+            if base.swept > written or any(file.path not in base.files for file in files):
+                return False
+            try:
+                if log.commit(base, added, [file.path for file in files], "OPTIMIZE", same_data=True):
+                    return True
+            except Unavailable:
+                if log.snapshot().version == base.version:
+                    raise
+            _let_others(tries)
+            base = log.snapshot()
+        return False
 
     def remove(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Remove runs from all tables; returns how many tables had each. :meth:`vacuum` deletes their files.
@@ -278,17 +304,11 @@ class Lake:
                     log.checkpoint(base)
                 return Joined(first, len(base.files))
             try:
-                added = self._join(table, group)
+                slower += not self._swap(table, base, group, "lake.compact.before")
             except NotFound:  # another has replaced a file, and a vacuum has deleted it
                 if log.snapshot().version == base.version:
                     raise
                 slower += 1
-                continue
-            failpoint("lake.compact.before")
-            if log.commit(base, added, [file.path for file in group], "OPTIMIZE", same_data=True):
-                continue
-            _let_others(slower)
-            slower += 1
         raise Unavailable(f"{log}: {TRIES} others were quicker: try again")
 
     def vacuum(self, older_than_s: float | None = None) -> list[tuple[str, int]]:
@@ -469,7 +489,8 @@ class Lake:
         import pyarrow as pa
 
         runs = _newest(self.runs_in(table, file) for file in files)
-        parts = [self.rows(table, file) for file in files]
+        with ThreadPoolExecutor(READ_THREADS) as pool:
+            parts = list(pool.map(lambda file: self.rows(table, file), files))
         rows = pa.concat_tables(parts, promote_options="permissive")
         return [self._write(table, rows, runs)] if len(rows) else []
 
