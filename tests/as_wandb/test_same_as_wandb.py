@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests import forked
-from tests.as_wandb import patterns
+from tests.as_wandb import patterns, versions
 from trackers.readers import registry
 from trackers.records import ArtifactRecord, Config, Finish, Info, Media, Metrics, Start, Summary, Text
 
@@ -39,21 +40,23 @@ class Left(NamedTuple):
     status: str
 
 
-def run(which: str, module: str, place: Path, start: Starts = forked.run) -> Path:
-    """Run all scripts of a module in one process; the directory in which it ran."""
+def run(which: str, module: str, place: Path, start: Starts = forked.run, names: Sequence[str] = ()) -> Path:
+    """Run all scripts of a module in one process, or those named; the directory in which it ran."""
     folder = place / which
     folder.mkdir()
     variables = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "TRACKER_INLINE": "y", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(sys.modules[module].__file__), which]
+    command = [sys.executable, str(sys.modules[module].__file__), which, *names]
     environment = {**os.environ, **variables}
     done = start(command, cwd=folder, env=environment)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-3000:]
     return folder
 
 
-def left_by(module: str, place: Path, start: Starts = forked.run) -> dict[str, dict[str, list[Left]]]:
+def left_by(
+    module: str, place: Path, start: Starts = forked.run, names: Sequence[str] = ()
+) -> dict[str, dict[str, list[Left]]]:
     """What the runs of each script of a module left, with W&B's client and with this package, by project."""
-    theirs, ours = run("real", module, place, start), run("ours", module, place, start)
+    theirs, ours = run("real", module, place, start, names), run("ours", module, place, start, names)
     sources = {
         "real": [str(path) for path in sorted(theirs.glob("**/wandb/offline-run-*/*.wandb"))],
         "ours": [str(path.parent) for path in sorted(ours.glob("runs/*/*/run.json"))],
@@ -66,10 +69,15 @@ def left_by(module: str, place: Path, start: Starts = forked.run) -> dict[str, d
     return found
 
 
+REFUSED = {name for name, (since, _) in versions.REFUSED.items() if versions.before(since)}
+"""Patterns that W&B's client of this version ends with an error."""
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[Left]]]:
     """What each pattern's runs left, by who ran them."""
-    return left_by(patterns.__name__, tmp_path_factory.mktemp("patterns"))
+    names = [name for name in patterns.PATTERNS if name not in REFUSED]
+    return left_by(patterns.__name__, tmp_path_factory.mktemp("patterns"), names=names)
 
 
 def read(source: str) -> tuple[str, Left]:
@@ -143,7 +151,7 @@ def test_there_are_enough_patterns() -> None:
     assert all(function.__doc__ for function in patterns.PATTERNS.values())
 
 
-@pytest.mark.parametrize("name", [name for name in patterns.PATTERNS if name not in NOT_RECORDED])
+@pytest.mark.parametrize("name", [name for name in patterns.PATTERNS if name not in NOT_RECORDED | REFUSED])
 def test_script_leaves_the_same_values(name: str, found: dict[str, dict[str, list[Left]]]) -> None:
     """Value for value, step for step; and the same description, configuration and end."""
     theirs, ours = (sorted(found[name][which], key=number) for which in ("real", "ours"))
@@ -171,3 +179,13 @@ def is_result(results: dict[str, Any], name: str, value: Any) -> bool:
 def test_script_that_is_disabled_leaves_nothing(name: str, found: dict[str, dict[str, list[Left]]]) -> None:
     """Neither here nor there."""
     assert name not in found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(versions.REFUSED))
+def test_script_that_an_older_client_refuses_is_taken_here(name: str, tmp_path: Path) -> None:
+    """There it ends with an error, here and with newer ones it runs."""
+    refused = pytest.raises(AssertionError, match=versions.REFUSED[name][1])
+    with refused if name in REFUSED else contextlib.nullcontext():
+        run("real", patterns.__name__, tmp_path, names=[name])
+    run("ours", patterns.__name__, tmp_path, names=[name])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests import forked
-from tests.as_wandb import surface
+from tests.as_wandb import surface, versions
+from trackers.backends.wandb import precheck
 
 PAGE = Path(__file__).parents[2] / "docs" / "wandb-scripts.md"
 
@@ -21,9 +23,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[surface.Call]:
 @pytest.mark.slow
 def test_calls_differ_for_a_reason_alone(made: list[surface.Call]) -> None:
     """Values and exceptions are W&B's unless the call says why not, and no reason stands where nothing differs."""
-    wrong = [one for one in made if one.why not in surface.REASONS and not surface.same(one.theirs, one.ours)]
-    assert wrong == []
-    assert [one.call for one in made if one.why and surface.same(one.theirs, one.ours)] == []
+    older = versions.otherwise(versions.CALLS)
+    odd = [one for one in made if (one.why in surface.REASONS) == surface.same(one.theirs, one.ours)]
+    assert [one for one in odd if (one.section, one.call) not in older] == []
+    assert older == {(one.section, one.call) for one in odd}
 
 
 @pytest.mark.slow
@@ -32,7 +35,10 @@ def test_page_has_the_table_of_what_differs(made: list[surface.Call]) -> None:
     page = PAGE.read_text("utf-8")
     assert f"\n{len(made)} calls of W&B's API" in page
     shown = page.partition("<!-- surface -->\n")[2].partition("<!-- end of surface -->")[0]
-    assert shown.strip() == surface.table(made).strip()
+    found = surface.table(made)
+    if versions.before(precheck.VERSIONS.tested[-1]):  # the page has the newest client's words
+        shown, found = [re.sub(r" \| .* \| ", " | ", table) for table in (shown, found)]
+    assert shown.strip() == found.strip()
 
 
 def test_calls_are_many_and_reasons_known() -> None:

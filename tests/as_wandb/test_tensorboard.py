@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import trackers
+from tests.as_wandb.versions import before
 from tests.stores import read_tensorboard
 from trackers.formats import wandb_datastore
 from trackers.formats.tensorboard_event import TFRecordFramer
@@ -250,12 +251,15 @@ def test_names_steps_and_values_equal_those_of_the_real_wandb(tmp_path: Path) ->
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "WANDB_MODE": "offline"}
         subprocess.run([sys.executable, "-c", SAME, whose], cwd=home, check=True, env=environment)
         (path,) = home.rglob("offline-run-*/*.wandb")
-        points = set()
+        points, axes = set(), set()
         for record in wandb_datastore.records(path):
             if record.WhichOneof("record_type") == "history":
                 row = wandb_datastore.values(record.history.item)
-                points |= {(n, row["global_step"], v) for n, v in row.items() if n[0] != "_" and n != "global_step"}
+                (axis,) = (name for name in row if name.endswith("global_step"))
+                points |= {(n, row[axis], v) for n, v in row.items() if n[0] != "_" and n != axis}
+                axes.add(axis)
         found.append(points)
+        assert axes == {"global_step", *(("eval/global_step",) if whose == "theirs" and before("0.28") else ())}
     # On a busy machine W&B's client may also read the second directory before it knows that it lies below the first.
     assert found[0] - found[1] <= {("loss", 600, 0.3)}
     assert found[1] <= found[0]

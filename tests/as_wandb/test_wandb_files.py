@@ -19,7 +19,8 @@ import pytest
 
 from tests import forked
 from tests.as_wandb import patterns
-from tests.as_wandb.test_same_as_wandb import same
+from tests.as_wandb.test_same_as_wandb import REFUSED, same
+from tests.as_wandb.versions import before
 from tests.stores import wandb_records
 
 ROOT = Path(__file__).parents[2]
@@ -222,7 +223,7 @@ def left_by(which: str, names: list[str], place: Path) -> dict[str, list[Left]]:
     }
 
 
-SLOW = [name for name in patterns.PATTERNS if name not in LEFT_OUT and name not in QUICK]
+SLOW = [name for name in patterns.PATTERNS if name not in {*LEFT_OUT, *QUICK, *REFUSED}]
 
 
 @pytest.mark.processes
@@ -232,6 +233,8 @@ def test_script_leaves_the_file_that_wandbs_client_leaves(names: list[str], tmp_
     real, ours = left_by("real", names, tmp_path), left_by("ours", names, tmp_path)
     wrong: dict[str, Any] = {}
     for name in names:
+        if name == "media_with_results" and before("0.30"):  # whole numbers up to 1 were scaled as floats are
+            _white(real[name])
         theirs, mine = real.get(name, []), ours.get(name, [])
         assert len(theirs) == len(mine), name
         for their, our in zip(theirs, mine, strict=True):
@@ -242,6 +245,14 @@ def test_script_leaves_the_file_that_wandbs_client_leaves(names: list[str], tmp_
                 if not same(one, other):
                     wrong.setdefault(name, []).append((field, one, other))
     assert wrong == {}
+
+
+def _white(runs: list[Left]) -> None:
+    """Have a picture of 255 be one of 1."""
+    made, wanted = [f"(4, 4) {hashlib.md5(bytes([level, level, level, 255]) * 16).hexdigest()}" for level in (255, 1)]
+    for left in runs:
+        for found in left.media.values():
+            found[:] = [wanted if one == made else one for one in found]
 
 
 def test_at_least_forty_scripts_are_compared() -> None:

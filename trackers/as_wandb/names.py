@@ -64,7 +64,7 @@ MODULE_OF = {
     )},
     "Artifact": "trackers.values.artifact:Artifact",
     "Api": "trackers.as_wandb.api:Api", "__version__": "trackers:__version__", "util": "trackers.as_wandb.util",
-    "helper": "trackers.as_wandb.library",
+    "helper": "trackers.as_wandb.library", "PublicApi": "trackers.as_wandb.api:Api",
 }  # fmt: skip
 """W&B's names, and the module and attribute of this package that each stands for."""
 
@@ -77,7 +77,7 @@ RUN_METHODS = (
 FUNCTIONS = (
     "sweep", "controller", "agent", "restore", "sagemaker_auth",
 )  # fmt: skip
-CLASSES = ("ArtifactTTL",)
+CLASSES = ("ArtifactTTL", "InternalApi")
 NAMESPACES = (
     "keras", "tensorflow", "xgboost", "catboost", "gym", "lightgbm", "jupyter",
     "sacred", "sdk", "wandb_sdk", "wandb_lib", "integration", "integrations", "apis", "proto", "profiler",
