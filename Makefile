@@ -113,7 +113,7 @@ test-oldest:  ## the tests with the oldest clients that are supported, in .venv-
 test-python:  ## the tests on another Python: Debian's trixie (3.13) in .python-3.13; needs root and debootstrap (minutes)
 	@PYTHON_ROOT=$(PYTHON_ROOT) SUITE=$(SUITE) WORKERS=$(WORKERS) scripts/test_python.sh $(PYTEST)
 
-test-wandb: $(DEV_ENV)  ## the tests of W&B with other versions of its client, in .venv-wandb-VERSION: VERSIONS="0.28.2 newest" (a quarter of an hour each)
+test-wandb: $(DEV_ENV)  ## the tests of W&B with other versions of its client, in .venv-wandb-VERSION: VERSIONS="0.28.2 newest" (half an hour each)
 	@WORKERS=$(WORKERS) scripts/test_wandb.sh $(or $(VERSIONS),0.26.1 0.28.2 0.30.0 newest) -- $(PYTEST)
 
 setup-check: $(DEV_ENV)  ## `trackers setup` with the package index: each tracker's wheels downloaded, installed and imported (minutes)

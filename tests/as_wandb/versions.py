@@ -29,8 +29,8 @@ CALLS = {
     **{("module", call): "0.28" for call in (  # removed
         "wandb.util.generate_id().isalnum()", "len(wandb.util.generate_id())", "len(wandb.util.generate_id(4))",
     )},
-    **{("run", f"run.{name}()"): "0.28" for name in ("project_name", "get_url", "get_project_url", "get_sweep_url")},
-    ("disabled", "run.get_url()"): "0.28",
+    **{("run", f"run.{name}()"): "0.30" for name in ("project_name", "get_url", "get_project_url", "get_sweep_url")},
+    ("disabled", "run.get_url()"): "0.30",
     ("run", 'run.define_metric("a", summary="best", goal="maximize").goal'): "0.30",
     ("summary", 'run.define_metric("acc", summary="best", goal="maximize").name'): "0.30",
     **{("media", call): "0.30" for call in (  # images of floats were scaled as they are here

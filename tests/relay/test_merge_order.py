@@ -306,15 +306,18 @@ def test_order_whose_file_cannot_grow_loses_no_record(run: RunDirectory, monkeyp
         rank.write(_metrics(k, T0 + k))
         node.write(_metrics(100 + k, T0 + k + 0.5))
     order = Order(run, run.delivery / "t.order")
-    real, room = os.pwrite, [0]
+    real, room = os.write, [0]
 
-    def pwrite(fd: int, data: bytes, offset: int) -> int:
+    def write(fd: int, data: bytes) -> int:
+        if fd != order._fd:
+            return real(fd, data)
         if room[0] <= 0:
             raise OSError(28, "No space left on device")
         room[0] -= 1
-        return real(fd, data[:7] if room[0] == 0 and offset else data, offset)  # the last one only in part
+        part = room[0] == 0 and os.lseek(fd, 0, os.SEEK_CUR)  # the last one only in part
+        return real(fd, data[:7] if part else data)
 
-    monkeypatch.setattr("trackers.relay.delivery.merge_order.os.pwrite", pwrite)
+    monkeypatch.setattr("trackers.relay.delivery.merge_order.os.write", write)
     for space in range(7):
         room[0] = space
         with pytest.raises(OSError, match="No space"):

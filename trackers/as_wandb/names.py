@@ -74,9 +74,7 @@ RUN_METHODS = (
     "pin_config_keys", "use_artifact", "use_model",
 )  # fmt: skip
 
-FUNCTIONS = (
-    "sweep", "controller", "agent", "restore", "sagemaker_auth",
-)  # fmt: skip
+FUNCTIONS = ("sweep", "controller", "agent", "restore", "sagemaker_auth")
 CLASSES = ("ArtifactTTL", "InternalApi")
 NAMESPACES = (
     "keras", "tensorflow", "xgboost", "catboost", "gym", "lightgbm", "jupyter",

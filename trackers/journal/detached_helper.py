@@ -34,7 +34,7 @@ CODE = struct.Struct("!i")
 """The last message: the exit code."""
 LINE = "TRACKER_HELPER_LINE"
 """Environment variable with the descriptor over which a helper says who it is and how it ended."""
-KILLED = -signal.SIGKILL
+KILLED = -9
 """What counts as the exit code of a helper that ended without saying one."""
 PARENT = (
     ("/bin/sh", "-c", '"$@" &', "sh")

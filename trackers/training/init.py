@@ -147,7 +147,7 @@ def init(
         "TRACKER_DIR": os.fspath(dir) if dir is not None else None,
         "TRACKER_RUN_ID": id,
         "TRACKER_FORK_FROM": fork_from,
-        "TRACKER_INLINE": inline,
+        "TRACKER_INLINE": inline if hasattr(os, "fork") else True,  # on Windows nothing delivers beside training
         "TRACKER_REDUCE": reduce,
     }
     extra = init_arguments(wandb) if wandb else {}

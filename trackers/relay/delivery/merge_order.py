@@ -556,14 +556,15 @@ class Order:
     def _settle(self, seq: int, latest: float) -> None:
         failpoint("order.settle.before")
         latest = min(max(latest, 0.0), MOST_TIME)
-        os.pwrite(self._fd, (HEAD % (seq, latest)).encode(), 0)
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        os.write(self._fd, (HEAD % (seq, latest)).encode())
         self._settled, self._latest = seq, latest
         failpoint("order.settle.after")
 
     def _switch(self, switch: Switch) -> None:
         failpoint("order.switch.before")
-        line, size = msgspec.json.encode(switch) + b"\n", os.fstat(self._fd).st_size
-        if os.pwrite(self._fd, line, size) != len(line):
+        line, size = msgspec.json.encode(switch) + b"\n", os.lseek(self._fd, 0, os.SEEK_END)
+        if os.write(self._fd, line) != len(line):
             os.ftruncate(self._fd, size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         self._switches.append(switch)

@@ -126,8 +126,8 @@ class Pace:
             return None
 
     def _open(self, make: bool = False) -> bool:
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if make else 0)
         with contextlib.suppress(OSError, AttributeError):
+            flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if make else 0)
             folder = open_directory(directory(), make=make)
             try:
                 self._fd = os.open(self._name, flags, 0o600, dir_fd=folder)
