@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import fcntl
 import hashlib
@@ -159,8 +160,11 @@ def test_long_copy_is_announced_once(tmp_path: Path, store: RunMedia, monkeypatc
     assert "policy='link'" in said[0]
 
 
-def test_missing_file_is_an_error_before_anything_is_kept(tmp_path: Path, store: RunMedia) -> None:
-    """Neither a path nor an artifact with one file gone leaves a record or a file behind."""
+def test_missing_file_is_an_error_before_anything_is_kept(
+    tmp_path: Path, store: RunMedia, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a path nor an artifact with one file gone, too large to be held, leaves a record or a file behind."""
+    monkeypatch.setattr(artifacts, "HELD_BYTES", 3)
     with pytest.raises(FileNotFoundError):
         log(tmp_path / "missing", store)
     artifact = Artifact("a")
@@ -260,8 +264,38 @@ def test_artifact_speaks_wandb(tmp_path: Path, store: RunMedia) -> None:
     assert records.decode(records.encode(record)[:-1]) == record
 
 
-def test_file_that_changed_after_it_was_added_is_said(tmp_path: Path, store: RunMedia) -> None:
-    """An artifact's files are taken when it is logged; a change since ``add_file`` is named."""
+def test_files_that_follow_one_another_at_a_path_are_each_kept(tmp_path: Path, store: RunMedia) -> None:
+    """As in W&B, ``add_file`` takes the file as it is then; the script may write the next one, or remove it."""
+    artifact = Artifact("a")
+    for number in range(3):
+        (tmp_path / "sample.txt").write_text(str(number))
+        artifact.add_file(tmp_path / "sample.txt", name=f"{number}.txt")
+    (tmp_path / "sample.txt").unlink()
+    said: list[str] = []
+    record = log(artifact, store, say=said.append)
+    assert kept(store, record) == {f"{number}.txt": str(number).encode() for number in range(3)}
+    assert said == []
+    assert {Path(file.file).suffix for file in record.files} == {".txt"}
+    assert all(source.content is None for source in artifact._sources.values())
+
+
+def test_file_of_this_machine_has_its_size_and_digest_as_an_address(tmp_path: Path, store: RunMedia) -> None:
+    """W&B's client compares them when it fetches one; a file that changes is another version."""
+    (tmp_path / "a").write_text("content")
+    artifact = Artifact("a")
+    artifact.add_reference((tmp_path / "a").as_uri())
+    artifact.add_reference((tmp_path / "a").as_uri(), "unchecked", checksum=False)
+    artifact.add_reference("s3://bucket/b")
+    found = {file.path: (file.size, file.digest) for file in log(artifact, store).files}
+    digest = base64.b64encode(hashlib.md5(b"content").digest()).decode()
+    assert found == {"a": (7, f"md5:{digest}"), "unchecked": (7, ""), "b": (0, "")}
+
+
+def test_large_file_that_changed_after_it_was_added_is_said(
+    tmp_path: Path, store: RunMedia, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An artifact's large files are taken when it is logged; a change since ``add_file`` is named."""
+    monkeypatch.setattr(artifacts, "HELD_BYTES", 5)
     path = tmp_path / "a"
     path.write_text("before")
     artifact = Artifact("a")

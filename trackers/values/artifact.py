@@ -25,7 +25,7 @@ from trackers.records import ArtifactFile
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.redaction import mask, mask_source, mask_text
 from trackers.values import artifact_media
-from trackers.values.file_snapshot import inside_name, snapshot, walk
+from trackers.values.file_snapshot import inside_name, keep_content, snapshot, walk
 
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".safetensors", ".pkl", ".h5", ".keras", ".onnx", ".gguf", ".msgpack")
 """Files that are of type "model" where no type is given."""
@@ -138,10 +138,15 @@ class ArtifactManifestEntry(Referable):
         return f"<trackers.ArtifactManifestEntry {self.path!r}>"
 
 
+HELD_BYTES = 64 << 20
+"""Of files that ``add_file`` is given, held as they are then: a script may write the next one to the same path."""
+
+
 class _Source(NamedTuple):
     path: Path
     policy: str
     seen: tuple[int, int]
+    content: bytes | None = None
 
 
 class Artifact:
@@ -193,6 +198,8 @@ class Artifact:
         self.metadata = metadata
         self._sources: dict[str, _Source] = {}
         self._references: dict[str, str] = {}
+        self._seen: dict[str, tuple[int, str]] = {}
+        self._room = HELD_BYTES
         self._values: dict[str, MediaValue] = {}
         self._directories: set[str] = set()
         self._made: tempfile.TemporaryDirectory[str] | None = None
@@ -353,6 +360,10 @@ class Artifact:
             raise NoSuchFile(f"no such file: {path}")
         name = inside_name(name if name is not None else path.name)
         self._add(name, path, policy, overwrite)
+        source = self._sources[name]
+        if source.policy == "copy" and source.content is None and source.seen[0] <= self._room:
+            self._sources[name] = source._replace(content=path.read_bytes())
+            self._room -= source.seen[0]
         return self._entry(name)
 
     def add_dir(
@@ -405,6 +416,8 @@ class Artifact:
             if self._references.get(place) != address:
                 self._free(place, overwrite=False)
             self._references[place] = address
+            entry = self._entry(place)
+            self._seen[place] = entry.size or 0, f"md5:{entry.digest}" if checksum and path is not None else ""
         return [self._entry(place) for place in found]
 
     def add(self, obj: Any, name: str, overwrite: bool = False) -> ArtifactManifestEntry:
@@ -475,16 +488,22 @@ class Artifact:
         self._directories.update(above)
 
     def _store_files(self, store: MediaStore, say: Callable[[str], object] | None) -> list[ArtifactFile]:
-        missing = [str(source.path) for source in self._sources.values() if not source.path.is_file()]
+        missing = [str(one.path) for one in self._sources.values() if one.content is None and not one.path.is_file()]
         if missing:
             raise FileNotFoundError(f"gone since they were added to {self.name!r}: {', '.join(missing[:5])}")
         files = []
         for name, source in self._sources.items():
+            if source.content is not None and len(source.content) <= (store.max_bytes or HELD_BYTES):
+                files.append(keep_content(source.content, store, name, source.path))
+                continue
             status = source.path.stat()
             if say is not None and (status.st_size, status.st_mtime_ns) != source.seen:
                 say(f"{source.path} changed after it was added to the artifact {self.name!r}: logged as it is now")
             files.append(snapshot(source.path, store, source.policy, name, say))
-        files += [ArtifactFile(path=name, uri=mask_text(uri)) for name, uri in self._references.items()]
+        for name, uri in self._references.items():
+            size, digest = self._seen.get(name, (0, ""))
+            files.append(ArtifactFile(path=name, uri=mask_text(uri), size=size, digest=digest))
+        self._sources = {name: source._replace(content=None) for name, source in self._sources.items()}
         media = {file.path: file for name, value in self._values.items()
                  for file in artifact_media.files(name, value, store)}  # fmt: skip
         return [*files, *media.values()]
@@ -665,6 +684,8 @@ def _folders(name: str) -> list[str]:
 
 def _same(known: _Source, path: Path, status: os.stat_result) -> bool:
     """Whether a file that is added again is what was added before: as in W&B, that is no error."""
+    if known.content is not None:
+        return known.content == path.read_bytes()
     if known.path == path:
         return known.seen == (status.st_size, status.st_mtime_ns)
     return known.path.is_file() and filecmp.cmp(known.path, path, shallow=False)

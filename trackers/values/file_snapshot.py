@@ -78,6 +78,15 @@ def snapshot(
         return _hold(source, store, path, root, error)
 
 
+def keep_content(content: bytes, store: MediaStore, name: str, source: Path) -> ArtifactFile:
+    """Keep what a file held."""
+    import hashlib
+
+    digest = hashlib.blake2b(content, digest_size=20).hexdigest()
+    file = store.put(content, _suffix(source))
+    return ArtifactFile(path=name, file=file, size=len(content), digest=f"blake2b:{digest}")
+
+
 def _keep(
     source: Path,
     store: MediaStore,

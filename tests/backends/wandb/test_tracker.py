@@ -515,6 +515,30 @@ def test_code_of_a_run_arrives(tmp_path: Path) -> None:
     assert own == [{"code_path": "source-p-train.py"}]
 
 
+def test_tags_and_addresses_of_artifacts_are_wandbs(tmp_path: Path) -> None:
+    """Tags that W&B takes are the version's, none among its metadata; a file that is named has its digest and size."""
+    files = [
+        ArtifactFile(path="a", uri="file:///data/a", size=7, digest="md5:mgNkuembtEDdZJCK5qdYpg=="),
+        ArtifactFile(path="b", uri="s3://bucket/b"),
+    ]
+    tags = ["good one", "bad/one"]
+    records = [
+        ArtifactRecord(time=T0, name="a", type="data", files=files, tags=tags, metadata={"tags": tags, "n": 1}),
+        ArtifactRecord(time=T0, name="b", type="data", files=files, tags=tags, metadata={"tags": ["mine"]}),
+    ]
+    driver(tmp_path, options={"WANDB_MODE": "offline"}).deliver(stream(records))
+    (path,) = tmp_path.rglob("*.wandb")
+    kept = [record.artifact for record in wandb_records(path) if record.HasField("artifact")]
+    assert [(list(one.tags), json.loads(one.metadata)) for one in kept] == [
+        (["good one"], {"n": 1}),
+        (["good one"], {"tags": ["mine"]}),
+    ]
+    assert [(entry.digest, entry.ref, entry.size) for entry in kept[0].manifest.contents] == [
+        ("mgNkuembtEDdZJCK5qdYpg==", "file:///data/a", 7),
+        ("s3://bucket/b", "s3://bucket/b", 0),
+    ]
+
+
 @pytest.mark.slow
 def test_artifacts_and_alerts_arrive_once(server: WandbServer, tmp_path: Path) -> None:
     """Artifacts come with files, references, aliases and metadata; delivered twice they are still one, as alerts."""

@@ -113,11 +113,11 @@ def is_code(name: str, kind: str) -> bool:
     return kind == "code" and name.startswith("source-")
 
 
-def add_reference(artifact: Any, path: str, uri: str, size: int | None) -> None:
+def add_reference(artifact: Any, path: str, uri: str, size: int | None, digest: str) -> None:
     """Add a file that lies elsewhere. Not by ``add_reference``: it asks that place, with its packages and login."""
     from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
 
-    artifact.manifest.add_entry(ArtifactManifestEntry(path=path, digest=uri, ref=uri, size=size))
+    artifact.manifest.add_entry(ArtifactManifestEntry(path=path, digest=digest or uri, ref=uri, size=size))
 
 
 def set_config(run: Any, values: dict[str, Any]) -> None:

@@ -99,6 +99,7 @@ ARTIFACT_NAME = re.compile(r"[^\w.-]")
 """Artifact names: letters, digits, "-", "_" and ".", at most 128 (https://docs.wandb.ai/ref/python/artifact)."""
 ARTIFACT_NAME_CHARACTERS = 128
 TAG_CHARACTERS = 64
+ARTIFACT_TAG = re.compile(r"[-\w]+( +[-\w]+)*")
 BEGIN_APART_S = 1.0
 """Seconds between the beginnings of runs that start together; less with each that W&B accepts. W&B accepts 80 requests
 a second for a project's beginnings
@@ -791,7 +792,9 @@ class WandbTracker(WandbPrecheck):
     def _artifact(self, record: ArtifactRecord) -> None:
         if record.id in self._state.artifacts:
             return
-        metadata = dict(record.metadata)
+        metadata = {
+            key: v for key, v in record.metadata.items() if key != "tags" or not record.tags or v != record.tags
+        }
         original = record.source or record.name
         name = artifact_name(original)
         if name != original:
@@ -802,8 +805,10 @@ class WandbTracker(WandbPrecheck):
                 source = media_files.path(self._info, file)
                 artifact.add_file(str(source), name=relative_path(file.path) or source.name)
             else:
-                private_names.add_reference(artifact, file.path, file.uri, file.size)
-        logged = self._run.log_artifact(artifact, aliases=[] if record.link else [*record.aliases])
+                digest = file.digest.removeprefix("md5:") if file.digest.startswith("md5:") else ""
+                private_names.add_reference(artifact, file.path, file.uri, file.size, digest)
+        tags = [tag for tag in record.tags if isinstance(tag, str) and ARTIFACT_TAG.fullmatch(tag)]
+        logged = self._run.log_artifact(artifact, aliases=[] if record.link else [*record.aliases], tags=tags)
         if self._session.online:
             try:
                 logged.wait(timeout=int(ARTIFACT_TIMEOUT_S))
