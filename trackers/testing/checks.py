@@ -60,40 +60,11 @@ LONG_CONFIG: dict[str, Any] = {
 """Configuration that some vendor refuses or shortens somewhere."""
 
 AWKWARD_NAMES = (
-    "timing(s)/gen",
-    "mean@1",
-    "AR@100",
-    "a//b",
-    "/leading",
-    "trailing/",
-    "../up",
-    "a/./b",
-    "a/../b",
-    ".",
-    "..",
-    " spaces  around ",
-    "per cent %41",
-    "Loss",
-    "loss",
-    "LOSS",
-    "a_b",
-    "größe/損失/🙂",
-    "step",
-    "_step",
-    "global_step",
-    "time",
-    "timestamp",
-    "_timestamp",
-    "_runtime",
-    "run",
-    "project",
-    "metrics",
-    "epoch",
-    "NaN",
-    "n" * 400,
-    "n" * 399 + "m",
-    "deep/" * 30 + "leaf",
-)
+    "timing(s)/gen", "mean@1", "AR@100", "a//b", "/leading", "trailing/", "../up", "a/./b", "a/../b", ".", "..",
+    " spaces  around ", "per cent %41", "Loss", "loss", "LOSS", "a_b", "größe/損失/🙂", "step", "_step", "global_step",
+    "time", "timestamp", "_timestamp", "_runtime", "run", "project", "metrics", "epoch", "NaN", "n" * 400,
+    "n" * 399 + "m", "deep/" * 30 + "leaf",
+)  # fmt: skip
 """Names that some vendor refuses, reserves or runs together."""
 
 

@@ -113,16 +113,8 @@ def tracker_report(run: RunDirectory, account: DeliveryState, sizes: Mapping[str
     if state != "delivered" and registry.is_inside(name) and observe(run).name != "running":
         state, waiting = "ended", 0
     return {
-        "tracker": name,
-        "state": state,
-        "delivered": account.delivered,
-        "rejected": account.rejected,
-        "skipped": account.skipped,
-        "damaged": account.damaged,
-        "waiting_bytes": waiting,
-        "closed": account.closed,
-        "error": account.error,
-        "verified": account.verified,
-        "url": str(account.state.get("url", "")),
+        "tracker": name, "state": state, "delivered": account.delivered, "rejected": account.rejected,
+        "skipped": account.skipped, "damaged": account.damaged, "waiting_bytes": waiting, "closed": account.closed,
+        "error": account.error, "verified": account.verified, "url": str(account.state.get("url", "")),
         "held_by": "" if holder is None else str(holder),
-    }
+    }  # fmt: skip
