@@ -278,6 +278,7 @@ def test_promise_of_security_has_its_tests(block: str, after: str) -> None:
 ROWS = {
     "files below a run": "test_planted_thing_is_not_used test_folders_of_a_killed_run_that_are_links_lead_nowhere "
     "test_stream_that_is_no_file_holds_no_resumed_run_up test_folder_of_a_copy_that_is_a_link_leads_nowhere "
+    "test_nul_bytes_in_many_places_are_waited_for_once test_nul_bytes_of_a_file_that_nobody_writes_to_are_damage "
     "test_run_of_holes_is_resumed_edited_and_copied test_file_that_is_far_longer_than_any_that_was_logged_is_rejected",
     "new files": "test_new_files_are_exclusive_and_plain test_other_name_of_ones_own_file_is_not_written_to "
     "test_what_another_account_put_in_its_place_is_not_written_to "
@@ -466,6 +467,7 @@ def test_each_sentence_of_security_has_its_tests() -> None:
 
 
 FIGURES = {
+    "waited for once, for 10 seconds": ("journal.checksums.NUL_PATIENCE_S", 10.0),
     "at most 200 levels deep": ("records.DEPTH", 200),
     "stand for at most 100,000 values": ("formats.yaml_text.EXPANDED", 100_000),
     "at most 256 MiB": ("readers.mlflow.bounded_http.ANSWER_BYTES", 256 << 20),

@@ -79,6 +79,19 @@ def test_damaged_line_is_left_out_and_named(destination: str) -> None:
         assert [values.count(40), values.count(50), len(values)] == [1, 0, 59]
 
 
+def test_what_stands_behind_nul_bytes_is_copied() -> None:
+    """Blocks that a disk lost with its power hide nothing: what was written before and behind them arrives."""
+    run = write_run("r", [(step, float(step), {"loss": 1 / step}) for step in range(1, 6)])
+    stream = run / "streams/rank-0.1.jsonl"
+    stream.write_bytes((b"\0" * 4096 + b"\n").join(stream.read_bytes().splitlines(keepends=True)))
+    os.utime(stream, (1e9, 1e9))
+    report = one("runs/digits/r", "out")
+    assert report.agrees
+    assert [line for line in report.messages if "damaged lines" in line], report.messages
+    (copied,) = load_all("out")
+    assert len(copied.metrics()) == 5
+
+
 @pytest.mark.parametrize("bit", range(8))
 def test_staged_journal_lacks_the_damaged_line_only(bit: int) -> None:
     """Whichever of a line's bytes is damaged, its end included: all others are staged as they are."""

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trackers.journal import stream
+from trackers.journal import checksums, stream
 from trackers.journal.stream import StreamReader, StreamWriter, last_record
 from trackers.records import Metrics, encode, offset_of
 
@@ -79,8 +79,33 @@ def test_reader_waits_for_nul_bytes_then_passes_them(tmp_path: Path, monkeypatch
     reader = StreamReader(path)
     assert [record.step for record in reader.read(10)] == [0]
     assert reader.read(10) == []
-    monkeypatch.setattr(stream, "NUL_PATIENCE_S", 0.0)
+    monkeypatch.setattr(checksums, "NUL_PATIENCE_S", 0.0)
     assert [record.step for record in reader.read(10)] == [1, 2]
+
+
+def test_nul_bytes_in_many_places_are_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a file had when the wait began isn't waited for again; what comes later is."""
+    path = tmp_path / "rank-0.1.jsonl"
+    path.write_bytes(b"".join(b"\0" * 40 + _line(step) for step in range(5)))
+    now = 1000.0
+    monkeypatch.setattr(checksums, "monotonic", lambda: now)
+    reader = StreamReader(path)
+    assert (reader.read(10), reader.patience.waiting) == ([], True)
+    now += checksums.NUL_PATIENCE_S
+    assert [record.step for record in reader.read(10)] == [0, 1, 2, 3, 4]
+    with path.open("ab") as file:
+        file.write(b"\0" * 40 + _line(5))
+    assert (reader.read(10), reader.patience.waiting) == ([], True)
+
+
+def test_nul_bytes_of_a_file_that_nobody_writes_to_are_damage(tmp_path: Path) -> None:
+    """A disk that lost its power leaves them: a reader of an old file doesn't wait, and reads what stands behind."""
+    path = tmp_path / "rank-0.1.jsonl"
+    path.write_bytes(_line(0) + b"\0" * 40 + b"\n" + _line(1))
+    os.utime(path, (1e9, 1e9))
+    reader = StreamReader(path)
+    assert [record.step for record in reader.read(10)] == [0, 1]
+    assert reader.corrupt == 1
 
 
 def test_killed_writer_loses_nothing_it_returned_from(tmp_path: Path) -> None:

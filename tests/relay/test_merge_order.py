@@ -160,6 +160,18 @@ def test_order_ended_waits_for_the_relay_that_wrote(run: RunDirectory) -> None:
     assert order.ended()
 
 
+def test_order_has_not_ended_before_what_stands_behind_nul_bytes(run: RunDirectory) -> None:
+    """A delivery that ended there would leave the rest for ever, since each later one would, too."""
+    rank = _writer(run, "rank-0.1")
+    rank.write(encode(Start(time=T0)) + b"\0" * 40 + b"\n" + encode(Finish(time=T0 + 1, status="finished")))
+    order = Order(run, run.delivery / "t.order")
+    assert len(order.read(10)) == 1
+    assert not order.ended()
+    os.utime(run.streams / "rank-0.1.jsonl", (1e9, 1e9))
+    assert len(order.read(10)) == 1
+    assert order.ended()
+
+
 def _steps(order: Order) -> list[int]:
     found: list[int] = []
     while records := order.read(5):

@@ -223,7 +223,7 @@ def take_over(run: SourceRun, directory: RunDirectory, info: RunInfo) -> int | N
     Damaged lines are left out, and counted in the run's note: the copy has no checksums by which they would show.
 
     None, and nothing done, where the streams aren't the run: it goes on, or a later attempt superseded some of it;
-    or where something was staged already.
+    where something was staged already, or something of a stream is lost.
     """
     source = RunDirectory(run.directory)
     names = source.stream_names()
@@ -237,6 +237,8 @@ def take_over(run: SourceRun, directory: RunDirectory, info: RunInfo) -> int | N
         with open_file(stream) as content:
             for line in _intact(content, damage[name]):
                 count += 1
+                if b"\0" in line:  # of a file system that lost what was there
+                    return None
                 if _FILES.match(line):
                     with contextlib.suppress(records.CorruptLine):
                         record = records.decode(line.strip())

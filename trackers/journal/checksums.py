@@ -22,7 +22,6 @@ import bisect
 import errno
 import os
 import struct
-import time
 import zlib
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -31,6 +30,7 @@ import msgspec
 
 from trackers.errors import UNDECODABLE
 from trackers.support import confined
+from trackers.support.clock import monotonic, unix_time
 from trackers.support.interruption import pass_on, suppress
 from trackers.support.seekable_zstd import open_file
 
@@ -42,6 +42,8 @@ POLL_S = 1.0
 PRECEDING_BYTES = 64
 """Bytes before the covered end that are kept, to detect a stream that was cut or replaced."""
 NUL_PATIENCE_S = 10.0
+OLD_S = 120.0
+"""A stream that nobody has written to for so long has nothing on its way."""
 HOLE_BYTES = 64 * 1024 * 1024
 CHUNK_BYTES = 1024 * 1024
 """Bytes read at a time, more than a line of checksums has: a longer one is none, and the file ends there."""
@@ -278,6 +280,24 @@ def _read(file: BinaryIO, entry: _Entry) -> bytes:
     return file.read(entry.end - entry.begin)
 
 
+class Patience:
+    """Waits for what a network filesystem shows as NUL bytes while it is on its way. waiting: it does at present."""
+
+    def __init__(self) -> None:
+        self.waiting = False
+        self._since, self._end = 0.0, 0
+
+    def waits(self, stream: Path, offset: int, size: int) -> bool:
+        """Whether such bytes at an offset may still become data. What the stream has by now is waited for once."""
+        if offset >= self._end:
+            self._since, self._end = monotonic(), size
+        self.waiting = False
+        with suppress(OSError):  # archived
+            is_old = unix_time() - os.stat(stream).st_mtime > OLD_S
+            self.waiting = not is_old and monotonic() - self._since < NUL_PATIENCE_S
+        return self.waiting
+
+
 class ChecksumWriter:
     """Appends the checksums of one stream. No method raises of a disk's error: it is tried again at the next call.
 
@@ -291,7 +311,7 @@ class ChecksumWriter:
         self._end = -1
         self._before = b""
         self._size = 0
-        self._nul_since = 0.0
+        self._patience = Patience()
 
     def poll(self, *, final: bool = False, most_bytes: int = TURN_BYTES) -> bool:
         """Cover what was there at the last call already. True if there is more to be covered now.
@@ -333,12 +353,8 @@ class ChecksumWriter:
         """How far a block has whole lines; those with NUL bytes, as network filesystems show them, are on their way."""
         nul = block.find(b"\0")
         end = block.rfind(b"\n", 0, nul if nul >= 0 else len(block)) + 1
-        if nul < 0 or end:
-            self._nul_since = 0.0
-        elif not self._nul_since:
-            self._nul_since = time.monotonic()
-        elif time.monotonic() - self._nul_since > NUL_PATIENCE_S:  # damage: covered, though it is no record
-            end = block.find(b"\n", nul) + 1
+        if nul >= 0 and not end and not self._patience.waits(self._stream, self._end + nul, self._end + len(block)):
+            end = block.find(b"\n", nul) + 1  # damage: covered, though it is no record
         return end
 
     def _is_as_it_was(self, file: BinaryIO) -> bool:

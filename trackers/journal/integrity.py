@@ -76,8 +76,8 @@ def check(run: RunDirectory, go_on: Callable[[], bool] = lambda: True) -> list[S
         with suppress(OSError, records.CorruptLine):
             while go_on() and (batch := reader.read(50_000)):
                 found.records += len(batch)
-        hole = [reader.offset] if size - reader.offset >= HOLE_BYTES else []
-        found.damaged = sorted({*reader.damage, *hole})
+        rest = reader.patience.waiting or size - reader.offset >= HOLE_BYTES
+        found.damaged = sorted({*reader.damage, *([reader.offset] if rest else [])})
         checked.append(found)
     return checked
 

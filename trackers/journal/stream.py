@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from trackers import records
-from trackers.journal.checksums import ChecksumReader
+from trackers.journal.checksums import ChecksumReader, Patience
 from trackers.records import Finish, Record
 from trackers.support import confined
 from trackers.support.clock import monotonic
@@ -34,7 +34,6 @@ from trackers.support.seekable_zstd import open_file, size_of
 BUFFER_BYTES = 64 * 1024 * 1024
 """Maximum memory for lines while the file can't be written (disk full); further ones are counted as lost."""
 RETRY_S = 0.25
-NUL_PATIENCE_S = 10.0
 BLOCK_BYTES = 4 * 1024 * 1024
 HOLE_BYTES = 64 * 1024 * 1024
 """A file with a larger hole in it, which costs its writer nothing, is read up to there."""
@@ -522,6 +521,7 @@ class StreamReader:
         damage: where those lines begin; for the caller to empty.
         missing: the last ``read`` found no file.
         unknown: records skipped because their kind isn't known here.
+        patience: whether lines are waited for that have NUL bytes for now.
     """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
@@ -534,7 +534,8 @@ class StreamReader:
         self.damage: list[int] = []
         self.missing = False
         self.unknown = 0
-        self._nul_since = 0.0
+        self._size = 0
+        self.patience = Patience()
         self._checksums = ChecksumReader(path)
 
     @property
@@ -571,9 +572,9 @@ class StreamReader:
                 break
             line = block[position:newline]
             if b"\0" in line:
-                if self._wait_for_nuls():
+                if self.patience.waits(self.path, self._offset + position, self._size):
                     break
-                line = line.strip(b"\0")
+                line = line.rstrip(b"\0") or b"\0"  # what stood there is lost: damage
             record = self._decode(line, self._offset + position)
             if record is not None:
                 records.set_id(record, self.name, self._offset + position)
@@ -607,9 +608,9 @@ class StreamReader:
             return b""
         try:
             with open_file(self.path) as file:
-                size = file.seek(0, os.SEEK_END)
+                self._size = file.seek(0, os.SEEK_END)
                 file.seek(self._offset - len(self._preceding))
-                self.cut = size < self._offset or file.read(len(self._preceding)) != self._preceding
+                self.cut = self._size < self._offset or file.read(len(self._preceding)) != self._preceding
                 if self.cut:
                     return b""
                 block = file.read(max_bytes) or b""
@@ -627,14 +628,6 @@ class StreamReader:
     def _note(self, damage: list[int]) -> None:
         self.corrupt += len(damage)
         self.damage += damage[: MOST_DAMAGE - len(self.damage)]
-
-    def _wait_for_nuls(self) -> bool:
-        now = monotonic()
-        self._nul_since = self._nul_since or now
-        if now - self._nul_since < NUL_PATIENCE_S:
-            return True
-        self._nul_since = 0.0
-        return False
 
     def _decode(self, line: bytes, offset: int) -> Record | None:
         if not line:

@@ -54,7 +54,7 @@ _AUTHORIZATION = re.compile(
     rf"""(?:[ \t]{{0,8}}[:=,][ \t]{{0,8}}|[ \t](?=["']{_SCHEMES}))(?:[frb]{{0,2}}\\?["'])?"""
     rf"""(?:{_SCHEMES}[ \t]{{1,8}}|(?!{_SCHEMES}[ \t])))([^\s"',;\\${{][^\s"',;\\]{{3,4000}})"""
 )
-_BEARER = re.compile(r"""(\b[Bb]earer[ \t]{1,8})([A-Za-z0-9._~+/\-]{12,4000}=*)""")
+_BEARER = re.compile(r"(\b[Bb]earer[ \t]{1,8})(?=[\w.~+/\-]{0,4000}?\d|[\w.~+/\-=]{24})[\w.~+/\-]{12,4000}=*")
 _KEY_OF_ID = re.compile(
     r"""((?<![A-Z0-9])A[KS]IA[A-Z0-9]{16}\\?["']?[ \t,:;]{1,4}\\?["']?)[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])"""
 )
@@ -85,7 +85,7 @@ _URL_LOGIN = re.compile(
     r"""((?:(?<=:)|(?<![\w/:]))//[^/\s:"'<>]{0,200}):(?!\d{1,5}(?:[/?#\s"']|$))([^\s"'<>]{1,400})@"""
     r"""(?=[\w\[][\w.\-\]:]{0,253}(?:[/?#,;|&<>{}`\s"')]|$))"""
 )
-_URL_TOKEN = re.compile(r"""(https?://)(?!git@)([^/\s:@"'<>?#]{4,1000})@""")
+_URL_TOKEN = re.compile(r"""(https?://)(?!git@|\*{3}@|\$)([^/\s:@"'<>?#]{4,1000})@""")
 _VARIABLE = re.compile(r"-{0,2}[\w.\-/]{1,200}")
 _OPTION_NAME = re.compile(r"-{1,2}[\w.\-]{1,200}")
 _HEX40 = re.compile(r"[0-9a-f]{40}")
@@ -117,14 +117,14 @@ def mask_text(text: str) -> str:
         text = _without_pem(text)
     if "//" in text:
         text = _URL_LOGIN.sub(_hide_url_password, text)
-        text = _URL_TOKEN.sub(_hide_url_token, text)
+        text = _URL_TOKEN.sub(rf"\1{MASK}@", text)
     if "=" in text and ("://" in text or "&" in text or "sig=" in text):
         text = _apply(QUERY, text)
     small = text.lower()
     if "authorization" in small:
         text = _AUTHORIZATION.sub(_hide_authorization, text)
     if "bearer" in small:
-        text = _BEARER.sub(_hide_bearer, text)
+        text = _BEARER.sub(rf"\1{MASK}", text)
     if "AKIA" in text or "ASIA" in text:
         text = _KEY_OF_ID.sub(rf"\1{MASK}", text)
     return secret_patterns.hide(text, MASK) if len(text) >= 12 else text
@@ -364,18 +364,10 @@ def _hide_url_password(match: re.Match[str]) -> str:
     return match[0] if refers(match[2]) or is_mark(match[2]) else f"{match[1]}:{MASK}@"
 
 
-def _hide_url_token(match: re.Match[str]) -> str:
-    return match[0] if match[2] == MASK or match[2].startswith("$") else f"{match[1]}{MASK}@"
-
-
 def _hide_authorization(match: re.Match[str]) -> str:
     passed = "," in match[1][-9:] and match[2].rstrip(")]").isalpha()
     code = passed or match[2].endswith(("(", "[")) or (match[2].endswith(":") and "=" not in match[2])
     return match[0] if code or is_none(match[2]) else f"{match[1]}{MASK}"
-
-
-def _hide_bearer(match: re.Match[str]) -> str:
-    return f"{match[1]}{MASK}" if any(c.isdigit() for c in match[2]) or len(match[2]) >= 24 else match[0]
 
 
 def mask(value: Any, key: str = "", inside: bool = False) -> Any:

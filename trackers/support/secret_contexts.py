@@ -211,10 +211,6 @@ def _of_call(match: re.Match[str]) -> bool:
     return _by_name(match) and (checked or _NAMERS.isdisjoint(first))
 
 
-def _of_next_line(match: re.Match[str]) -> bool:
-    return _by_name(match) and looks_random(match["value"])
-
-
 def _of_block(match: re.Match[str]) -> bool:
     name, value = match["name"], match["value"]
     code = match["sign"] != ":" and (_is_variable(value) or is_attribute(name, value))
@@ -1023,7 +1019,7 @@ SPANNING = Contexts(
     # signature:, and a machine's text alone on the line below
     Context((":\n", ": \n", ":\r\n", "=\n", "= \n", "=\r\n"), _in(
         r"""~BARE~["']?[ ]?[:=][ ]?\r?\n[ \t]{0,80}["']?(?P<value>[^\s"']{12,4000})["']?[ \t]{0,8}\r?$""",
-    ), _of_next_line),
+    ), lambda match: _by_name(match) and looks_random(match["value"])),
     # name: |, and the first line of the text below
     Context(("|", ">"), _in(
         r"""^(?P<indent>[+\- ]?[ \t]{0,80})(?:-[ ])?["']?~NAME~["']?:[ \t]{1,8}[|>][+\-]?\d?[ \t]{0,8}\r?\n""",

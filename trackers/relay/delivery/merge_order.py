@@ -350,7 +350,8 @@ class Order:
             return 0
 
     def _has_more(self, name: StreamName, offset: int) -> bool:
-        return bool(self._buffered.get(str(name)) or StreamReader(self._run.stream(name), offset).read(1))
+        rest = StreamReader(self._run.stream(name), offset)
+        return bool(self._buffered.get(str(name)) or rest.read(1) or rest.patience.waiting)
 
     def _replay(self, limit: int) -> list[Record] | None:
         # Up to the last record that was ever returned, the order is fixed.
