@@ -280,7 +280,7 @@ def _read(file: BinaryIO, entry: _Entry) -> bytes:
     return file.read(entry.end - entry.begin)
 
 
-class Patience:
+class NulPatience:
     """Waits for what a network filesystem shows as NUL bytes while it is on its way. waiting: it does at present."""
 
     def __init__(self) -> None:
@@ -311,7 +311,7 @@ class ChecksumWriter:
         self._end = -1
         self._before = b""
         self._size = 0
-        self._patience = Patience()
+        self._patience = NulPatience()
 
     def poll(self, *, final: bool = False, most_bytes: int = TURN_BYTES) -> bool:
         """Cover what was there at the last call already. True if there is more to be covered now.

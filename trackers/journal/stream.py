@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from trackers import records
-from trackers.journal.checksums import ChecksumReader, Patience
+from trackers.journal.checksums import ChecksumReader, NulPatience
 from trackers.records import Finish, Record
 from trackers.support import confined
 from trackers.support.clock import monotonic
@@ -535,7 +535,7 @@ class StreamReader:
         self.missing = False
         self.unknown = 0
         self._size = 0
-        self.patience = Patience()
+        self.patience = NulPatience()
         self._checksums = ChecksumReader(path)
 
     @property
