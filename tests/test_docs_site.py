@@ -279,6 +279,7 @@ ROWS = {
     "files below a run": "test_planted_thing_is_not_used test_folders_of_a_killed_run_that_are_links_lead_nowhere "
     "test_stream_that_is_no_file_holds_no_resumed_run_up test_folder_of_a_copy_that_is_a_link_leads_nowhere "
     "test_nul_bytes_in_many_places_are_waited_for_once test_nul_bytes_of_a_file_that_nobody_writes_to_are_damage "
+    "test_file_of_nothing_is_neither_packed_nor_compared "
     "test_run_of_holes_is_resumed_edited_and_copied test_file_that_is_far_longer_than_any_that_was_logged_is_rejected",
     "new files": "test_new_files_are_exclusive_and_plain test_other_name_of_ones_own_file_is_not_written_to "
     "test_what_another_account_put_in_its_place_is_not_written_to "

@@ -15,7 +15,7 @@ import trackers
 from tests import forked
 from tests.retention.support import ROWS, age, delivered, files, program
 from trackers.analysis.run_list import listing, overview
-from trackers.errors import MissingPackage, NotFound, UsageError
+from trackers.errors import Damaged, MissingPackage, NotFound, UsageError
 from trackers.journal.lease import Lease
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.delivery.cursor_file import DeliveryState, read_account
@@ -376,6 +376,24 @@ def test_packed_file_that_claims_less_than_it_holds_is_damaged(run: RunDirectory
     manifest["files"][0]["size"] = 10
     run.archive.write_text(json.dumps(manifest))
     with pytest.raises(NotFound, match="is damaged"):
+        restore(run)
+
+
+def test_file_of_nothing_is_neither_packed_nor_compared(run: RunDirectory) -> None:
+    """Terabytes of a sparse file cost no time: the archive names it and leaves all as it was, and so does restoring
+    where such a file lies in the place of a packed one."""
+    log = run.relay_log.read_bytes()
+    os.truncate(run.relay_log, 12 << 40)
+    before = {path for path in run.path.rglob("*") if path.suffix != ".zst"}
+    with pytest.raises(Damaged, match=r"relay\.log has a hole"):
+        archive(run)
+    assert {path for path in run.path.rglob("*") if path.suffix != ".zst"} == before
+    assert not run.archived()
+    run.relay_log.write_bytes(log)
+    archive(run)
+    with run.relay_log.open("wb") as file:
+        file.truncate(12 << 40)
+    with pytest.raises(UsageError, match=r"relay\.log differs from the archived file"):
         restore(run)
 
 

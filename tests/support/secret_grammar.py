@@ -811,6 +811,29 @@ quoted option behind another|Connect-AzAccount -ServicePrincipal -Password "{v}"
 variable of powershell|Set-Item -Path Env:{N} -Value "{v}"|pm
 value below an opened mapping|{{"{n}":\n  "{v}"}}|pm
 words of a command|CompletedProcess(args=['curl', '-u', 'ada:{v}'], returncode=22)|h
+state of terraform|"type": "random_password",\n "a":1,\n "b":1,\n "b":1,\n "b":1,\n "b":1,\n "b":1,\n "result": "{v}"|h
+resource of terraform|resource "random_password" "db" {{\n    length  = 24\n    result  = "{v}"\n}}|h
+complex key of yaml|db:\n  ? {n}\n  : {v}|pm
+complex key of yaml, quoted|? "{n}"\n: "{v}"|pm
+lists of yaml|credentials:\n  - [ada, {v}]|h
+anchor of yaml, quoted|{n}: &a "{v}"|pm
+login of a host|db.host: ada:{v}@db.example.org:5432/runs|h
+login of a host, in words|connect to root:{v}@10.0.0.5:3306 failed|h
+expect|expect "assword:"\nsend "{v}\r"|p
+expect, one line|expect "*?assword:*"; send -- "{v}\r"|h
+pexpect|child.expect('password:')\nchild.sendline('{v}')|p
+htpasswd without a file|htpasswd -nb ada {v}|p
+htpasswd without a file, bcrypt|htpasswd -bnBC 10 ada {v}|p
+passwd of openssl|openssl passwd -6 {v}|p
+pipe to vncpasswd|echo {v} ¦ vncpasswd -f > p|p
+pipe to pass|echo {v} ¦ pass insert -e db|p
+variable of mpiexec|mpiexec -genv {N} {v} -n 4 python t.py|pm
+magic of notebooks|%set_env {N} {v}|pm
+option of typer|{n}: str = typer.Option("{v}", help="x")|pm
+variable of click|@click.option("--x", envvar="{N}", default="{v}")|pm
+reference of rust|const {N}: &str = "{v}";|pm
+value before its key|{{"value": "{v}", "key": "{n}"}}|m
+user of xh|xh -a ada:{v} h/x|p
 user of mysql in sql|create user ada identified by {v}|h
 """
 

@@ -109,7 +109,7 @@ def archive(run: RunDirectory, older_than_s: float = 0.0) -> SizeChange:
 
     Raises:
         UsageError: it must stay as it is, or another process works on it. MissingPackage: no Zstandard here.
-        OSError: no space, say: everything is as it was, or the next call goes on.
+        Damaged: a file has a long hole. OSError: no space, say: everything is as it was, or the next call goes on.
     """
     need_zstd()
     with locked(run) as hold:
@@ -157,7 +157,8 @@ def restore(run: RunDirectory) -> SizeChange:
             with contextlib.suppress(FileNotFoundError):
                 packed += packed_path(target).stat().st_size
             if target.exists():
-                if content_of(target) != UncompressedContent(entry.size, entry.sha256):
+                is_same = target.stat().st_size == entry.size
+                if not is_same or content_of(target) != UncompressedContent(entry.size, entry.sha256):
                     raise UsageError(f"{target} differs from the archived file: neither is touched; move one away")
             else:
                 _unpack(target, entry)

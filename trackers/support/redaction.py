@@ -37,7 +37,7 @@ from trackers.support.secret_contexts import (
 from trackers.support.secret_following import following
 from trackers.support.secret_names import Secrecy, is_of_secrets, meaning, names_in
 from trackers.support.secret_values import MASK as MASK
-from trackers.support.secret_values import is_mark, is_none, is_secret, refers
+from trackers.support.secret_values import is_mark, is_none, is_secret, looks_made, refers
 
 CARRIER = "TRACKER_SECRET_"
 """Prefix of the environment variables by which options with a login in them reach the relay, never a file."""
@@ -85,6 +85,11 @@ _URL_LOGIN = re.compile(
     r"""((?:(?<=:)|(?<![\w/:]))//[^/\s:"'<>]{0,200}):(?!\d{1,5}(?:[/?#\s"']|$))([^\s"'<>]{1,400})@"""
     r"""(?=[\w\[][\w.\-\]:]{0,253}(?:[/?#,;|&<>{}`\s"')]|$))"""
 )
+_LOGIN = re.compile(
+    r"""(?<![\w.\-/:@])((?!(?i:\w{0,8}mail(?:to)?|acct|xmpp|sips?|contact|author|owner|from|to|cc|by):)[A-Za-z][\w.\-]{0,60}):([^\s:@/"'<>]{8,400})@"""
+    r"""(?=(?:[\w\-]{1,63}\.){1,8}[\w\-]{1,63}(?:[:/,;)\s"']|$))"""
+)
+"""user:password@host, without a scheme: where the password looks made."""
 _URL_TOKEN = re.compile(r"""(https?://)(?!git@|\*{3}@|\$)([^/\s:@"'<>?#]{4,1000})@""")
 _VARIABLE = re.compile(r"-{0,2}[\w.\-/]{1,200}")
 _OPTION_NAME = re.compile(r"-{1,2}[\w.\-]{1,200}")
@@ -118,6 +123,8 @@ def mask_text(text: str) -> str:
     if "//" in text:
         text = _URL_LOGIN.sub(_hide_url_password, text)
         text = _URL_TOKEN.sub(rf"\1{MASK}@", text)
+    if "@" in text and ":" in text:
+        text = _LOGIN.sub(lambda match: f"{match[1]}:{MASK}@" if looks_made(match[2]) else match[0], text)
     if "=" in text and ("://" in text or "&" in text or "sig=" in text):
         text = _apply(QUERY, text)
     small = text.lower()

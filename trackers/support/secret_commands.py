@@ -17,7 +17,7 @@ from trackers.support.secret_values import MASK, is_mark, is_none, is_template, 
 
 _TABLE = """
 curl: -E: --cert:
-curl wget http https ftp lftp: -u: --user: -a: --auth: -U: --proxy-user: -b= --cookie=
+curl wget http https xh ftp lftp: -u: --user: -a: --auth: -U: --proxy-user: -b= --cookie=
 lftp: -u, --user,
 smbclient rpcclient smbget winexe: -U% --user%
 mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump mycli 7z 7za rar unrar: -p+ -hp+
@@ -35,6 +35,7 @@ x11vnc: -passwd
 wandb/login yolo/hub/login swanlab/login comet/login clearml/login neptune/login: 1? -k --key --api-key
 vault/login cargo/login vault/operator/unseal ngrok/authtoken ngrok/config/add-authtoken: 1?
 kaggle/config/set: -v
+openssl/passwd: 1
 rclone/obscure bw/unlock neo4j-admin/dbms/set-initial-password neo4j-admin/set-initial-password: 1
 composer/config: http-basic/2
 etcdctl: --user:

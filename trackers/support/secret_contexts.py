@@ -97,7 +97,8 @@ _BLOCK = re.compile(
 _TEXT_IN = re.compile(
     r"""(?P<key>[\w.\-]{1,80}["']?[ ]{0,4}(?:=>|[:=])[ ]{0,4})?"""
     r"""(?:(?P<quote>["'])(?P<quoted>[^\n"']{6,4000})(?P=quote)"""
-    r"""|(?<=[:=][ ])(?P<bare>[^\s"',;(\[{][^\s"',;(\[{]{5,4000})(?=[,;]?[ \t]{0,8}(?:\#[^\n]{0,400})?\r?$))"""
+    r"""|(?:(?<=[:=,][ ])|(?<=\[))(?P<bare>[^\s"',;(\[{][^\s"',;(\[{\]]{5,4000})"""
+    r"""(?=[,;\]]{0,3}[ \t]{0,8}(?:\#[^\n]{0,400})?\r?$))"""
 )
 _OF_CLUSTER = re.compile(
     r"""[ \t]{1,80}["']?[\w.\-]{1,200}["']?:[ ]["']?(?P<value>[A-Za-z0-9+/]{8,4000}={0,2})["']?,?\r?"""
@@ -112,6 +113,7 @@ _CHAP = re.compile(
     r"""[ \t]{0,8}(?:(?:"[^"\n]{1,200}"|(?!\#)[^\s"]{1,200})[ \t]{1,80}){2}"""
     r"""(?P<quote>"?)(?P<value>(?<=")[^"\n]{1,400}|(?<!")[^\s"]{1,400})(?P=quote)(?=\s|$)"""
 )
+_RESULT = re.compile(r"""((?:^|[{,])[ \t]{0,80}"?(?:result|bcrypt_hash)"?[ \t]{0,80}[:=][ \t]{0,8}")[^"\n]{1,400}(")""")
 _TOP = re.compile(r"(?!kind:|apiVersion:)[A-Za-z]{1,40}:(?:[ ]|\r?$)")
 _KEYWORDS = word_set("await not lambda new yield return typeof if")
 _GIVEN = re.compile(r"[A-Za-z_][\w.]{0,80}\s?(?:[,})\]]|$)")
@@ -348,7 +350,7 @@ def _is_told(match: re.Match[str], name: str, value: str, verb: str) -> bool:
 
 class Columns(NamedTuple):
     """What separates the columns of a table, and their names; "-": what is indented below a name, "kind": a cluster's
-    Secret, "<": OpenVPN's user and password, "chap": the columns of pppd's secrets."""
+    Secret, "<": OpenVPN's user and password, "result": Terraform's, "chap": the columns of pppd's secrets."""
 
     separator: str
     names: tuple[str, ...]
@@ -368,6 +370,8 @@ def columns(line: str, ruled: bool = False) -> Columns | None:
         return RULED
     if line.rstrip() == "kind: Secret":
         return Columns("kind", ())
+    if "random_password" in line:
+        return Columns("result", ())
     if line.strip() == "<auth-user-pass>":
         return Columns("<", ())
     if _CHAP_HEAD.match(line):
@@ -401,6 +405,8 @@ def in_columns(line: str, table: Columns) -> str | None:
         return _in_cluster(line)
     if separator == "-":
         return _in_block(line, names[0], table.indent)
+    if separator == "result":
+        return None if '"type"' in line or line[:1] in ("", "}") else _RESULT.sub(rf"\1{MASK}\2", line)
     if separator == "<":
         return None if line.lstrip().startswith("</") else line.replace(line.strip(), MASK, 1) if line.strip() else line
     if separator == "chap":
@@ -686,9 +692,9 @@ CONTEXTS = Contexts(
     # name = "value", "name": "value", name == "value", name = Secret("value"), in whatever language.
     Context(("=", ":"), _in(
         r"""(?<![\w.])(?<!\w-)-{0,2}\\{0,7}["'`]?~NAME~\\{0,7}["'`]?\]?(?:\[\d{0,6}\])?\s{0,8}""",
-        r"""(?::\s{0,8}(?P<type>[\w\[\]. |,]{0,60})|[ ]As[ ]\w{1,20}\s{0,8})?""",
-        r"(?:=>|:=|[=!]==?|[?+]?=|:)\s{0,8}(?:string\(\d{1,6}\)[ ])?",
-        r"(?:(?:(?:SecretStr|Secret|Field|str|bytes|String|Some|Literal|Password)?\(\s{0,100}(?:default=)?)",
+        r"""(?::\s{0,8}(?P<type>[\w\[\]. |,&]{0,60})|[ ]As[ ]\w{1,20}\s{0,8})?""",
+        r"(?:=>|:=|[=!]==?|[?+]?=|:)\s{0,8}(?:(?:string\(\d{1,6}\)|&\w{1,40})[ ])?",
+        r"(?:(?:(?:SecretStr|Secret|Field|str|bytes|String|Some|Literal|Password|(?:typer\.)?(?:Option|Argument))?\(\s{0,100}(?:default=)?)",
         r"|[\w.]{1,60}\(\s{0,100}default(?:_factory=lambda:\s?|=))?~QUOTED~",
     ), _of_assignment),
     # names = ["value", "value"]
@@ -750,7 +756,7 @@ CONTEXTS = Contexts(
     # ENV NAME value, pip config set name value
     Context(("env ", "arg ", "set", "put ", "add ", "modify", "define", "create", "git config"), _in(
         r"(?:(?:~BEGIN~|\bStep[ ]\d{1,4}/\d{1,4}[ ]:[ ]|/\d{1,4}\][ ])",
-        r"(?:ENV|ARG|%env|setenv|SetEnv|set[ ]-[gxU]{1,3}|#[ ]?define)|\bsetx|\bset-?env(?:ironment)?",
+        r"(?:ENV|ARG|%(?:set_)?env|setenv|SetEnv|set[ ]-[gxU]{1,3}|#[ ]?define)|\bsetx|\bset-?env(?:ironment)?|[ ]-genv"
         r"|(?:\b(?:config|configure|conda|npm|pip|secrets?|kaggle|remote|kv|etcdctl|redis-cli|CONFIG)[ ]|[ ]--)",
         r"(?:set|SET|put|add|modify|config[ ]set|config[ ]--set)|\bgit[ ]config(?=[ ]))",
         r"(?:[ ]-{1,2}[a-z]{1,20}){0,2}(?:[ ](?=[a-z]{1,20}[ ])\S{1,20})?",
@@ -908,8 +914,8 @@ CONTEXTS = Contexts(
         r"""[\w.\-]{1,80}/(?P<value>[^\s@"'/]{1,200})@""",
     ), _always),
     Context(("htpasswd",), _in(
-        r"\bhtpasswd(?:[ ]-\w{1,8}){0,3}[ ]-\w{0,4}b\w{0,4}(?:[ ]-\w{1,8}){0,3}[ ]\S{1,200}[ ]\S{1,100}",
-        r"[ \t]{1,8}~WORD~",
+        r"\bhtpasswd(?=[^\n]{0,40}[ ]-\w{0,6}b)(?P<none>(?=[^\n]{0,40}[ ]-\w{0,6}n))?",
+        r"(?:[ ]-\w{1,8}(?:[ ]\d{1,2})?){1,4}(?(none)|[ ]\S{1,200})[ ]\S{1,100}[ \t]{1,8}~WORD~",
     ), _always),
     # Of .pgpass.
     Context((":543", ":6432:"), _in(
@@ -919,7 +925,7 @@ CONTEXTS = Contexts(
         r"""(?:\b(?:echo|printf)[ ](?:-[neE]{1,2}[ ]|["']?%s(?:\\n)?["']?[ ]){0,2}|<<<[ ]?)""",
         r"""(?P<quote>["']?)(?P<value>[^\s"'|]{3,400})(?P=quote)[ ]?\|[ ]?""",
         r"(?:sudo[ ]-S|[^\n|]{0,200}(?:--password-stdin|--with-token|--stdin|-pass[ ]stdin|--data-file=-|secrets?[ ])",
-        r"|chpasswd|kinit|cryptsetup)",
+        r"|(?:ch|smb|vnc)?passwd|kinit|cryptsetup|pass[ ]insert)",
     ), _always),
     # Headers.
     Context((":",), _in(
@@ -973,7 +979,10 @@ SPANNING = Contexts(
         for before in ("", r"""(?:[^()\n"']{0,40},\s?|["'][^()\n"']{0,100}["'],\s?)""")
     ),
     # add_argument("--name", default="value")
-    Context(("default",), _in(r"""["']-{1,2}~NAME~["'][^()]{0,300}?\bdefault\s?=\s?~QUOTED~"""), _by_name),
+    *(
+        Context(("default",), _in(before, r"""~NAME~["'][^()]{0,300}?\bdefault\s?=\s?~QUOTED~"""), _by_name)
+        for before in (r"""["']-{1,2}""", r"""\benvvar=["']""")
+    ),
     # name = """, and the value below
     Context(("\"\"\"", "'''"), _in(
         r"""(?<![\w.\-])~NAME~\s?[=:]\s?(?:"{3}|'{3})\r?\n[ \t]{0,80}(?P<value>[^\s"'][^\n"']{2,4000})""",
@@ -986,6 +995,9 @@ SPANNING = Contexts(
         r"""\r?\n?[ \t+\-]{0,100}(?:[\w"']{1,40}\s{0,4}[:=]\s{0,4}[\w"']{1,40},?[ \t]{0,8})??\r?\n?[ \t+\-]{0,100}""",
         r"""~VALUED~(?P<quote>["']?)(?P<value>[^\s"',;{}\[\]<>][^\n"'<>,;}]{0,4000}?)""",
         r"""(?=["'<>,;}]|[ ]/>|[ \t]{0,80}\r?$)""",
+    ), _of_pair),
+    Context(("val",), _in(
+        r"""[{,]\s{0,8}["']?[vV]alue["']?\s{0,4}[:=]\s{0,4}~QUOTED~,\s{1,8}["']?(?:name|key|Name|Key)["']?\s{0,4}[:=]\s{0,4}["']~NAME~["']""",
     ), _of_pair),
     # <name>NAME</name><value>value</value>
     Context(("<value>", "<string>"), _in(
@@ -1006,6 +1018,16 @@ SPANNING = Contexts(
         r"""(?:(?P=indent)[ \t]{1,80}[\w"']{1,40}:[ ][^\n]{0,200}\n){0,3}(?P=indent)[ \t]{1,80}""",
         r"""["']?(?:[vV]alue|[dD]efault)["']?:[ \t]{1,8}["']?(?P<value>[^\s"'{\[][^\n"']{0,4000})""",
     ), _by_name),
+    # ? name, and : value below
+    Context(("? ",), _in(
+        r"""^[ \t]{0,80}\?[ ]{1,8}["']?~NAME~["']?[ ]{0,8}\r?\n[ \t]{0,80}:[ ]{1,8}["']?""",
+        r"""(?P<value>[^\s"'{\[][^\n"']{0,4000})""",
+    ), _by_name),
+    # expect "password:", and send "value\\r" behind it
+    Context(("send",), _in(
+        r"""(?i:assword|passphrase|passcode)[^\n"']{0,40}["'][)};{\s]{0,40}(?:\w{1,40}\.)?""",
+        r"""send(?:line|text)?[ (](?:--[ ])?b?(?P<quote>["'])(?P<value>[^\n"'\\]{3,400})(?:\\[rn]){0,2}(?P=quote)""",
+    ), lambda match: _always(match) and not refers(match["value"])),
     # name: or name =, and the value below
     Context((":", "="), _in(
         r"""^(?P<indent>[+\- ]?[ \t]{0,80})(?:-[ ]|\{)?["']?~NAME~["']?[ \t]{0,8}(?P<sign>:|=[ \t]{0,8}\\?)""",
@@ -1039,7 +1061,7 @@ COMMANDS = (
     "impdp ", "expdp ", "rman ", "sqlldr", ".init(", ".experiment(", ".api(", "fernet(", "hmac.new(", "session(", "<<<",
     ":543", ":6432:", "getconnection(", "directoryentry(", "client(", "connect(", "mysqli(", "wifi:", "setuser",
     "snmp-server", "rocommunity", "rwcommunity", "{plain", "{clear", "crypt}", "{sha", "{ssha", "md5}", ":587", ":465",
-    "htpasswd", "::add-mask::", "issecret=true", "/t/", "mot de passe", *PROGRAMS,
+    "htpasswd", "send \"", "send --", "sendline(", "::add-mask::", "issecret=true", "/t/", "mot de passe", *PROGRAMS,
 )  # fmt: skip
 """What tells of a secret without a name, in small letters."""
 
@@ -1049,6 +1071,8 @@ _NAME_OF_NEXT = re.compile(
     r"""|["']?(?P<block>[A-Za-z_][\w.\-]{0,80})["']?(?::(?:[ ]{1,8}(?:[|>][+\-]?|\{))?|[ ]{0,8}=[ ]{0,8}\\?)"""
     r"""|(?P<text>[A-Za-z_][\w.\-]{0,80})[ ]?[=:][ ]?(?:"{3}|'{3})"""
     r"""|^[ \t]{0,80}\*[ ]-[ ](?P<item>[A-Za-z][\w .\-]{0,60}?)[`"']{0,2}"""
+    r"""|^[ \t]{0,80}\?[ ]{1,8}["']?(?P<asked>[A-Za-z_][\w.\-]{0,80})["']?"""
+    r"""|(?P<prompt>assword|passphrase|passcode)[: *]{0,4}["']\)?"""
     r"""|^[ \t]{0,8}(?P<alone>[A-Za-z_][\w.]{0,80})"""
     r"""|\b(?:variable|output)[ ]{1,8}["'](?P<variable>[A-Za-z_][\w.\-]{0,80})["'][ ]{0,8}\{)[ ]{0,8}\r?$"""
 )
@@ -1061,4 +1085,4 @@ def names_next(line: str) -> str:
         return ""
     found = _NAME_OF_NEXT.search(line[-200:])
     name = next(filter(None, found.groups()), "") if found is not None else ""
-    return line[-2000:] if name and meaning(name) else ""
+    return line[-2000:] if name == "assword" or (name and meaning(name)) else ""

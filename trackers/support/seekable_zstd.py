@@ -27,6 +27,7 @@ FRAME_BYTES = 2 * 1024 * 1024
 """Uncompressed size of a frame; a stream's last line is read by unpacking one."""
 LEVEL = 9
 """Higher ones cost several times the processor time for a few percent."""
+HOLE_BYTES = 64 * 1024 * 1024
 FRAME_MOST = 16 * 1024 * 1024
 """No frame that claims more is unpacked: it would be in memory at once."""
 FRAMES_MOST = 1 << 20
@@ -83,12 +84,16 @@ def pack(source: Path, target: Path) -> UncompressedContent:
     """Write a file's packed form, to the disk itself, with the file's time; return what was read of it.
 
     Raises:
-        OSError: it can't be read or written; a part of the target may be left.
+        Damaged: it has a long hole, of which nobody reads what stands behind. OSError: it can't be read or written.
+            A part of the target may be left.
     """
     zstd = need_zstd()
-    digest, size, frames = hashlib.sha256(), 0, []
+    digest, size, frames, empty = hashlib.sha256(), 0, [], 0
     with confined.open_file(source) as file, confined.open_file(target, "wb") as out:
         while block := file.read(FRAME_BYTES):
+            empty = 0 if block.strip(b"\0") else empty + len(block)
+            if empty >= HOLE_BYTES:
+                raise Damaged(f"{source} has a hole of {HOLE_BYTES:,} bytes or more: it isn't packed")
             digest.update(block)
             size += len(block)
             frame = zstd.compress(block, LEVEL)
