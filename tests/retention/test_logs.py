@@ -320,6 +320,27 @@ def test_file_of_a_backup_runs_as_nobody_else() -> None:
     assert Path("into/t/c").stat().st_mode & 0o7777 == 0o755
 
 
+@pytest.mark.parametrize(
+    "path", [".git/hooks/pre-commit", "t/.GIT/hooks/x", ".ssh/authorized_keys", ".bashrc", "x.py", "../x/y"]
+)
+def test_backup_leads_into_no_repository_and_no_settings(path: str) -> None:
+    """A directory that a backup names gets its files: not the one that it is put back into, and none that programs
+    take settings or hooks from."""
+    with pytest.raises(UsageError, match="which no backup of results has"):
+        put_back(tar("odd.tar.gz", path, {}, mode=0o755), Path("into"), yes=True)
+    assert not Path("into").exists()
+
+
+def test_backup_fills_one_directory() -> None:
+    """The one that its first file is in."""
+    with tarfile.open("odd.tar.gz", "w:gz") as made:
+        for name in ("results/a", "src/b"):
+            made.addfile(tarfile.TarInfo(name), io.BytesIO(b""))
+    with pytest.raises(UsageError, match="'src/b', which no backup of results has"):
+        put_back(Path("odd.tar.gz"), Path("into"), yes=True)
+    assert not Path("into/src").exists()
+
+
 @pytest.mark.parametrize("path", ["t/d\0e", "../up", "/tmp/up", "t/../../up", "t/a\nb", ""])
 def test_names_of_a_backup_stay_below(path: str) -> None:
     """Names that lead elsewhere, or that no file has, are refused in one line, and nothing is written."""

@@ -227,7 +227,9 @@ class ChecksumReader:
         if unseen:
             with suppress(OSError), open_file(self._stream) as file:
                 for number in unseen:
-                    self._damage[entries[number].at] = self._look(file, number)
+                    wrong, replaced = _compared(file, self._index, number)
+                    damaged = [DamagedLine(line.offset, line.length + 1) for line in wrong if line.offset < replaced]
+                    self._damage[entries[number].at] = damaged
         lines = (line for number in range(first, last) for line in self._damage.get(entries[number].at, ()))
         return [line for line in lines if line.offset < end and line.offset + line.size > begin]
 
@@ -241,11 +243,6 @@ class ChecksumReader:
             first, last = max(0, line.offset - begin), min(len(block), line.offset + line.size - begin)
             content[first:last] = b"\n" * (last - first)
         return bytes(content), [line.offset for line in damage if line.offset >= begin]
-
-    def _look(self, file: BinaryIO, number: int) -> list[DamagedLine]:
-        """The damaged lines of a range."""
-        wrong, replaced = _compared(file, self._index, number)
-        return [DamagedLine(line.offset, line.length + 1) for line in wrong if line.offset < replaced]
 
 
 def _compared(file: BinaryIO, index: _Index, number: int) -> tuple[list[_Line], int]:
@@ -331,7 +328,8 @@ class ChecksumWriter:
 
     def _cover(self, until: int, most_bytes: int) -> bool:
         with confined.open_file(self._stream) as file:
-            if self._end < 0 or not self._is_as_it_was(file):
+            file.seek(max(0, self._end - len(self._before)))
+            if self._end < 0 or file.read(len(self._before)) != self._before:
                 self._resume(file)
             file.seek(self._end)
             block = file.read(max(0, min(most_bytes, until - self._end)))
@@ -356,10 +354,6 @@ class ChecksumWriter:
         if nul >= 0 and not end and not self._patience.waits(self._stream, self._end + nul, self._end + len(block)):
             end = block.find(b"\n", nul) + 1  # damage: covered, though it is no record
         return end
-
-    def _is_as_it_was(self, file: BinaryIO) -> bool:
-        file.seek(self._end - len(self._before))
-        return file.read(len(self._before)) == self._before
 
     def _resume(self, file: BinaryIO) -> None:
         """Find out up to where the stream is covered, and is as it was then."""

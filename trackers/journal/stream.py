@@ -140,7 +140,7 @@ class StreamWriter:
         while self._waiting_bytes > most and self._waiting:
             lines = self._waiting.pop()
             self._waiting_bytes -= len(lines)
-            self.lost += self._missing(lines)
+            self.lost += lines.count(b"\n", self._head.written if lines is self._head.lines else 0)
 
     def has(self, line: bytes) -> bool:
         """Whether this very object was the last that was written, or waits."""
@@ -421,10 +421,6 @@ class StreamWriter:
         self._attempt = None
         self._waiting_bytes = sum(map(len, self._waiting))
         return bool(self._waiting)
-
-    def _missing(self, lines: bytes) -> int:
-        """How many of these lines the file doesn't have."""
-        return lines.count(b"\n", self._head.written if lines is self._head.lines else 0)
 
     def _length(self) -> int:
         try:

@@ -364,14 +364,17 @@ def put_back(source: Path, into: Path, *, yes: bool) -> Restored:
     Raises:
         NotFound: no such file, or it is damaged. UsageError: it holds what no backup of ours does.
     """
-    restored = Restored([], [], [])
+    restored, top = Restored([], [], []), ""
     try:
         with tarfile.open(source, "r:gz") as tar:
             for head in tar:
                 if head.isdir():
                     continue
                 name = str(PurePosixPath(head.name))
-                if not head.isreg() or head.issparse() or not confined.is_inside(name):
+                first, *below = PurePosixPath(head.name).parts or ("",)
+                top = top or first
+                is_own = below and first == top and first[:1] != "." and ".git" not in map(str.lower, below)
+                if not is_own or not head.isreg() or head.issparse() or not confined.is_inside(name):
                     raise UsageError(f"{source} has {head.name!r}, which no backup of results has: unpack it yourself")
                 target = into / name
                 for folder in list(target.relative_to(into).parents)[:-1]:

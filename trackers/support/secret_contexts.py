@@ -167,10 +167,6 @@ def _of_assignment(match: re.Match[str]) -> bool:
     return _by_name(match) or (bool(match["type"]) and is_secret(match["type"].strip(), match["value"]))
 
 
-def _of_list(match: re.Match[str]) -> bool:
-    return meaning(match["name"]) >= Secrecy.SECRET and not refers(match["value"].strip(" ,\"'"))
-
-
 def _of_printed(match: re.Match[str]) -> bool:
     value = match["value"]
     return _by_name(match) and not is_code(value) and not _is_number(match["name"], value) and "&" not in value[:1]
@@ -199,11 +195,6 @@ def _of_pair(match: re.Match[str]) -> bool:
     if value.startswith("--") or code or (meaning(value) and (value.islower() or value.isupper())):
         return False
     return is_secret(name, value) and ((name != "token" and value[0] != "-") or looks_made(value))
-
-
-def _of_quoted(match: re.Match[str]) -> bool:
-    """name 'value', as messages have it."""
-    return "_" in match["name"] and _by_name(match) and looks_made(match["value"])
 
 
 def _of_call(match: re.Match[str]) -> bool:
@@ -442,23 +433,14 @@ def _in_block(line: str, name: str, indent: int) -> str | None:
 def _in_text(match: re.Match[str], name: str) -> str:
     kind = "quoted" if match["quoted"] else "bare"
     value, key = match[kind], (match["key"] or "").rstrip(" :=>\"'")
-    if key and _says_more(key):
-        return match[0]
-    made = _is_made(value)
+    if key and (split(key)[-1:] == ["id"] or meaning(f"secret_{key}") is Secrecy.NOTHING):
+        return match[0]  # it says something of the secret, as path and created do
+    made = (looks_made(value) and "[" not in value) or (len(value) > 15 and value.isalnum() and is_mixed(value))
     chosen = meaning(name) is Secrecy.PASSWORD and is_mixed(value)
     if not (made or chosen) or not is_secret(name, value) or is_code(value):
         return match[0]
     begin = match.start(kind) - match.start()
     return f"{match[0][:begin]}{MASK}{match[0][begin + len(value) :]}"
-
-
-def _is_made(text: str) -> bool:
-    return (looks_made(text) and "[" not in text) or (len(text) > 15 and text.isalnum() and is_mixed(text))
-
-
-def _says_more(key: str) -> bool:
-    """Does a key under a secret's name say something of the secret, as ``id``, ``path`` and ``created`` do?"""
-    return split(key)[-1:] == ["id"] or meaning(f"secret_{key}") is Secrecy.NOTHING
 
 
 def _in_cluster(line: str) -> str | None:
@@ -575,11 +557,6 @@ def _is_loose(between: str) -> bool:
     return between in ("", ",") or between.isalpha()
 
 
-def _of_other(match: re.Match[str]) -> bool:
-    """The value of an option beside that which has the name."""
-    return meaning(match["name"]) >= Secrecy.SECRET and _by_name(match)
-
-
 def _of_compared(match: re.Match[str]) -> bool:
     """Of a value that stands before its name."""
     shaped, name = is_shaped(match["value"]), match["name"]
@@ -606,14 +583,9 @@ def _of_comment(match: re.Match[str]) -> bool:
 
 def _of_login(match: re.Match[str]) -> bool:
     value = match["value"]
-    given = is_shaped(value) or (value.isdigit() and len(value) > 5) or _is_last(match)
+    last = value.lower() not in _SENTENCE and match.string[match.end() :].strip(" .") == "" and value.isascii()
+    given = is_shaped(value) or (value.isdigit() and len(value) > 5) or last
     return _always(match) and not refers(value) and given
-
-
-def _is_last(match: re.Match[str]) -> bool:
-    """Does the value end its line, and is no word of a sentence?"""
-    value = match["value"].rstrip(".")
-    return match["value"].lower() not in _SENTENCE and match.string[match.end() :].strip(" .") == "" and value.isascii()
 
 
 def _is_chosen(name: str, value: str) -> bool:
@@ -701,7 +673,7 @@ CONTEXTS = Contexts(
     Context(("[",), _in(
         r"""(?<![\w.])~NAME~["']?\s{0,8}[=:]\s{0,8}[\[(]""",
         r"""(?P<value>\s{0,8}["'][^\n\[\](){}]{1,4000}["'],?\s{0,8})[\])]""",
-    ), _of_list),
+    ), lambda match: meaning(match["name"]) >= Secrecy.SECRET and not refers(match["value"].strip(" ,\"'"))),
     # names = {"prod": "value"}
     Context(("{",), _in(r"""(?<![\w.])~NAME~["']?\s{0,8}[=:]\s{0,8}\{(?P<value>[^\n{}]{1,4000})\}"""), _of_mapping),
     # ;Password=value;
@@ -721,8 +693,10 @@ CONTEXTS = Contexts(
     ), _by_name),
     # environ.get("name") or "value"
     Context((" or ", "||", "??"), _in(r"""["']~NAME~["']\s?[\])]{1,2}\s?(?:\bor|\|\||\?\?)\s?~QUOTED~"""), _by_name),
-    # invalid name 'value'
-    Context((" '", ' "'), _in(r"""(?<![\w.\-"'`])~NAME~[ ]~QUOTED~"""), _of_quoted),
+    # invalid name 'value', as messages have it
+    Context((" '", ' "'), _in(
+        r"""(?<![\w.\-"'`])~NAME~[ ]~QUOTED~""",
+    ), lambda match: "_" in match["name"] and _by_name(match) and looks_made(match["value"])),
     # <name>value</name>, <string name="name">value</string>
     Context(("</",), _in(
         r"<(?:[\w\-]{1,20}:)?~NAME~(?:\s[^<>\n]{0,200})?>\s{0,20}(?:<!\[CDATA\[)?(?P<value>[^<>\s][^<>]{0,4000}?)(?:\]\]>)?\s{0,20}</",
@@ -954,7 +928,7 @@ BESIDE = Contexts(
     Context((" -",), _in(
         r"""~BARE~["']?[ ][^\n]{0,120}?-{1,2}(?:(?:secret|string)-?(?:value|string)|secret|[vV]alue|val|body""",
         r"""|data|b|v)[ =](?P<quote>["']?)(?P<value>(?<=["'])[^\n"']{1,4000}|[^\s"'\-][^\s"']{2,4000})(?P=quote)""",
-    ), _of_other),
+    ), lambda match: meaning(match["name"]) >= Secrecy.SECRET and _by_name(match)),
     Context(("",), _in(
         r"""~BARE~(?:[ ]DEFAULT(?==))?\\{0,7}(?:["'`\])*}>]|&quot;|\\?u0022|%22){0,4}(?:\[\d{0,6}\])?""",
         r"""(?:[ ]?\([^()\n]{1,40}\)(?=[ ]?[:=])|[ ]?\{[^{}\n]{0,40}\}(?=[ ]?=)""",
