@@ -83,7 +83,9 @@ def sql(
         raise UsageError("sql: a master is Spark's: engine spark")
     if brought is not None:
         made = brought(named, _words(query), _old_names(query))
-        return Frame(_run(query, made.register, made.tables) if engine == DUCKDB else made.run(engine, query, master))
+        if engine != DUCKDB:
+            return Frame(made.run(engine, query, master))
+        return Frame(_run(query, made.register, made.tables, brought.engines))
     return Frame(by_readers(query, named, root))
 
 
@@ -177,11 +179,14 @@ def _old_names(query: str) -> set[str]:
     return {text for text in texts if not text.startswith(SUMMARY_PREFIX)}
 
 
-def _run(query: str, prepare: Callable[[Any], list[str]], tables: Sequence[str]) -> Any:
+def _run(
+    query: str, prepare: Callable[[Any], list[str]], tables: Sequence[str], engines: Sequence[str] = ()
+) -> Any:  # fmt: skip
     """Run a query on a connection of its own.
 
     Args:
-        prepare: makes the tables there; returns paths of files that the query may read.
+        prepare: makes the tables there; returns paths of files that the query may read. engines: that can be asked
+            instead.
     """
     import duckdb
     import pyarrow as pa
@@ -205,6 +210,9 @@ def _run(query: str, prepare: Callable[[Any], list[str]], tables: Sequence[str])
                 _need_harmless(statement)
             result = connection.sql(query)
             return result.to_arrow_table() if result is not None else pa.table({})
+        except duckdb.OutOfMemoryException:
+            instead = f": engine {' or '.join(engines)} puts on disk what doesn't fit" if engines else ""
+            raise UsageError(f"sql: the query takes more memory than this machine leaves it{instead}") from None
         except duckdb.Error as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip() and set(line) - set(" ^~")]
             raise UsageError(f"sql: {' '.join(lines[:3])[:500]}; tables: {', '.join(tables)}") from None

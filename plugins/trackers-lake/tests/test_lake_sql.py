@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from trackers_lake import into_lake
 from trackers_lake import sql as lake_sql
@@ -180,3 +182,14 @@ def test_views_of_all_tables_are_filled_without_a_query(runs: None) -> None:
     """As for whoever joins them by hand."""
     into_lake.add(["runs"], "lake")
     assert all(view.files for view in lake_sql.LakeViews(["lake:lake"]).views())
+
+
+def test_query_that_does_not_fit_names_the_engine_that_can(runs: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB writes nothing to disk here: of a lake, Spark can be asked."""
+    into_lake.add(["runs"], "lake")
+    monkeypatch.setattr(duckdb, "connect", partial(duckdb.connect, config={"memory_limit": "16MB"}))
+    query = "select max(n) from (select row_number() over (order by md5(i::text)) as n from range(1000000) t(i)), runs"
+    with pytest.raises(UsageError, match="more memory than this machine leaves it: engine spark puts on disk"):
+        trackers.sql(query, ["lake:lake"])
+    with pytest.raises(UsageError, match=r"more memory than this machine leaves it$"):
+        trackers.sql(query, ["runs"])
