@@ -5,7 +5,8 @@ its runs, the real ones. The bucket is a stand-in on loopback that counts what i
 designs: the writer of each node puts its runs into the lake (``TRACKER_LAKE_WRITER=node``), or the nodes send their
 runs to a store, and two collectors (``trackers lake collect``) bring them into a lake. Every few seconds a node dies
 with all that it runs but training, now and then a lake's writer, a collector or a driver alone (SIGKILL); each begins
-again. At the end every value in the lake is compared with what was logged.
+again. At the end every value in the lake is compared with what was logged. 256 runs on 32 nodes are what two cores and
+6 GB of memory can play; ``--runs``, ``--nodes`` and the other fields of :class:`Plan` are options.
 """
 
 from __future__ import annotations
@@ -68,15 +69,15 @@ class Plan:
     the nodes' runs end. every, store_every: between rounds of the lake's writers, and sendings to the store. kill:
     seconds between two kills. delay: of a request. design: "" for all."""
 
-    runs: int = 1000
-    nodes: int = 125
+    runs: int = 256
+    nodes: int = 32
     collectors: int = 2
-    drivers: int = 4
+    drivers: int = 2
     seconds: float = 1200.0
     spread: float = 120.0
     every: int = 60
     store_every: int = 30
-    kill: float = 8.0
+    kill: float = 20.0
     delay: float = 0.03
     design: str = ""
 
@@ -227,6 +228,22 @@ def _memory(pid: int) -> tuple[int, int]:
 class Fleet(Processes):
     """Processes that fall with all that they have started."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._works: dict[str, Callable[[], None]] = {}
+
+    def start(self, name: str, work: Callable[[], None]) -> None:
+        self._works[name] = work
+        super().start(name, work)
+
+    def again(self, kind: str) -> list[str]:
+        """Start those of a kind again that have ended with an error, as who runs them would; their names."""
+        found = [name for name in self.failed if name.startswith(kind)]
+        self.failed = [name for name in self.failed if name not in found]
+        for name in found:
+            self.start(name, self._works[name])
+        return found
+
     def parts(self) -> dict[int, str]:
         """Names by pid."""
         return {pid: name for pid, (name, _) in self._work.items()}
@@ -300,6 +317,7 @@ def play(design: str, plan: Plan, say: Callable[[str], None]) -> list[Figure]:
             while time.time() < rest + REST_S and not ended(fleet, design, plan, server):
                 time.sleep(1.0)
                 fleet.look()
+                kills["collector, by itself"] += len(fleet.again("collector"))
                 watch.look(fleet.parts())
             rest_s = time.time() - max(ends)
         finally:
@@ -354,9 +372,13 @@ def watched(
     figures: list[Figure] = []
     others = ("lake-writer",) if design == "node" else ("collector",)
     while any(name.startswith("driver") for name in fleet.names()):
-        assert not fleet.failed, fleet.failed
         time.sleep(0.5)
         fleet.look()
+        kills["collector, by itself"] += len(fallen := fleet.again("collector"))
+        for name in fallen:
+            log = Path(design, f"cache{name.rpartition(' ')[2]}.log")
+            say(f"{name} ended: {log.read_text().splitlines()[-3:]}")
+        assert not fleet.failed, fleet.failed
         watch.look(fleet.parts())
         now = time.time()
         if before is None and now >= steady:

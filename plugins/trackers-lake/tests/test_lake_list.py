@@ -54,7 +54,7 @@ def grow(count: int, steps: int = 3) -> None:
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["ls lake:lake -n 5", "best lake:lake --metric final/acc"])
+@pytest.mark.parametrize("command", ["ls lake:lake -n 5", "best lake:lake --metric final/acc", "compare lake:lake"])
 def test_list_asks_for_no_run(asked: list[str], command: str) -> None:
     """For the table of runs alone: its log and its files, whether runs go on or have ended."""
     counts = []
