@@ -12,6 +12,7 @@ again. At the end every value in the lake is compared with what was logged. 256 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import heapq
 import json
@@ -59,6 +60,7 @@ REST_S = 600.0
 """How long all may take for what is left when the last run has ended, in seconds."""
 DAY_S = 86400.0
 LAKE, STORE = "s3://bucket/lake", "s3://bucket/runs"
+NODE = "trackers_lake.node"
 STREAM = StreamName("rank", 0, 1)
 DESIGNS = ("node", "store")
 
@@ -210,12 +212,19 @@ class Watch:
         if process.pid in names:
             return names[process.pid].partition(" ")[0]
         if process.pid not in self._parts:
-            words = process.cmdline()
+            words = _words(process)
             self._parts[process.pid] = (
-                "lake-writer" if "trackers_lake.node" in words else "lake-add" if words[3:5] == ["lake", "add"]
+                "lake-writer" if NODE in words else "lake-add" if words[3:5] == ["lake", "add"]
                 else "server" if "tests.fakes.counting_s3" in words else "other"
             )  # fmt: skip
         return self._parts[process.pid]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    """A process's command; [] where it has just ended."""
+    with contextlib.suppress(psutil.Error):
+        return list(process.cmdline())
+    return []
 
 
 def _memory(pid: int) -> tuple[int, int]:
@@ -252,17 +261,16 @@ class Fleet(Processes):
         """Kill one of a kind, with what it started, which begins again; "lake-writer": a node's writer alone."""
         found = sorted(pid for pid, name in self.parts().items() if name.startswith(kind))
         if kind == "lake-writer":
-            found = sorted(one.pid for one in psutil.Process().children(recursive=True)
-                           if "trackers_lake.node" in one.cmdline())  # fmt: skip
+            found = sorted(one.pid for one in psutil.Process().children(recursive=True) if NODE in _words(one))
         if not found:
             return False
         pid = chance.choice(found)
-        below = psutil.Process(pid).children(recursive=True)
-        for one in (pid, *(process.pid for process in below)):
-            try:
-                os.kill(one, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            below = psutil.Process(pid).children(recursive=True)
+            os.kill(pid, signal.SIGKILL)
+            for process in below:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
         if pid in self._work:
             name, work = self._work[pid]
             self.look(pid)
@@ -323,8 +331,9 @@ def play(design: str, plan: Plan, say: Callable[[str], None]) -> list[Figure]:
         finally:
             watch.look(fleet.parts(), now=True)
             for child in psutil.Process().children(recursive=True):
-                if child.pid != server.pid:
-                    child.kill()
+                with contextlib.suppress(psutil.Error):
+                    if child.pid != server.pid:
+                        child.kill()
             fleet.end()
         assert not fleet.failed, fleet.failed
         say(f"counting; server {watch.seconds()['server']:.0f} s of the processor")
