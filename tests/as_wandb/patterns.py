@@ -186,6 +186,9 @@ def lists_and_arrays(wandb: Any) -> None:
     run.log({"gradients": np.linspace(0, 1, 40), "weights": torch.linspace(0, 2, 64).reshape(8, 8)}, step=5)
     run.summary["confusion"] = [[3, 1], [0, 4]]
     assert run.summary["confusion"] == [[3, 1], [0, 4]]
+    run.summary["report"] = {"rows": [1, 2], "of": {"classes": ["a"]}}
+    assert run.summary["report"]["rows"] == [1, 2]
+    assert run.summary["report"]["of"]["classes"] == ["a"]
     run.finish()
 
 

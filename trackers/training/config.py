@@ -9,7 +9,7 @@ from typing import Any
 
 from trackers.errors import reason
 from trackers.formats.json_values import MAX_DEPTH, key_text, mapping, to_json_values
-from trackers.records import final_name
+from trackers.records import final_name, flatten
 from trackers.support.interruption import pass_on, suppress
 from trackers.values.coerce import is_media
 
@@ -236,7 +236,7 @@ class RunSummary(MutableMapping[str, Any]):
         try:
             changes = {**({} if values is None else dict(values)), **more}
             if changes:
-                self._lists.update({name: _listed(value) for name, value in changes.items()})
+                self._lists.update({name: _listed(value) for name, value in flatten(changes)})
                 self._note_media(changes)
                 self._record(changes, within)
         except Exception as error:
