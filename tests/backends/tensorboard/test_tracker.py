@@ -658,6 +658,24 @@ def test_one_name_for_two_kinds_of_data_stays_visible(tmp_path: Path) -> None:
     assert scalars(tmp_path / "run/tensorboard/baseline")["a"] == [(1, 1.0, T0)]
 
 
+@pytest.mark.parametrize("turn", [(0, 1, 0, 1), (1, 0, 1, 0), (0, 1, 1, 0)], ids=["scalar", "text", "mixed"])
+def test_two_kinds_of_a_name_keep_their_tags_in_a_new_process(turn: tuple[int, ...], tmp_path: Path) -> None:
+    """The kind that a new process met first took the name's own tag: half of the curve lay in a text's tag."""
+    records = stream([
+        Text(step=step, time=T0, values={"a": f"{step}"}) if kind else Metrics(step=step, time=T0, values={"a": step})
+        for step, kind in enumerate(turn)
+    ])  # fmt: skip
+    run = driver(tmp_path)
+    for end in range(1, len(records) + 1):
+        run.open()
+        run.write(records[:end])
+    run.close()
+    place = tmp_path / "run/tensorboard/baseline"
+    scalar, text = ("a", "a/text") if not turn[0] else ("a/scalar", "a")
+    assert [point[0] for point in scalars(place)[scalar]] == [step for step, kind in enumerate(turn) if not kind]
+    assert strings(place, text) == [str(step) for step, kind in enumerate(turn) if kind]
+
+
 def test_repeated_batch_changes_nothing(tmp_path: Path) -> None:
     """A batch that comes again, whole or overlapping, is ignored within a process."""
     records = training(50)

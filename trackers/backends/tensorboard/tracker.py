@@ -82,7 +82,7 @@ class TensorBoardState(msgspec.Struct):
     top: the highest step. rewound: the newest attempt whose rewind was written. attempt: the newest with a START.
     ended: the status in the tail. over: tags whose points lie at a step metric instead of the step. folder: where the
     files lie, below the directory that all runs of the project share, or the run's own. about: name, group, tags and
-    notes, as they were changed last.
+    notes, as they were changed last. kinds: of the data below tags that hold no scalars.
     """
 
     files: dict[str, int] = {}
@@ -97,6 +97,7 @@ class TensorBoardState(msgspec.Struct):
     attempt: int = 0
     ended: str = ""
     over: set[str] = set()
+    kinds: dict[str, str] = {}
     config: dict[str, Any] = {}
     summary: dict[str, Any] = {}
 
@@ -169,6 +170,8 @@ class TensorboardTracker(TensorboardPrecheck):
         except (FileShrunk, FileNotFoundError):
             self._committed, answer = TensorBoardState(), Cursor(0)
         self._committed.folder = self._folder
+        # Of scalars, which may be many, the tags are looked up in the files, when they matter first.
+        self._kinds, self._resumed = dict(self._committed.kinds), bool(self._committed.files)
         if not self._committed.files:
             self._begin()
         self._remove_uncommitted()
@@ -324,6 +327,7 @@ class TensorboardTracker(TensorboardPrecheck):
     def _commit(self, draft: TensorBoardState) -> None:
         assert self._file is not None
         draft.files = {**draft.files, self._file.path.name: self._file.length}
+        draft.kinds = {tag: kind for tag, kind in self._kinds.items() if kind != "scalar"}
         self._committed = draft
         self._state["marks"] = _state(draft)
 
@@ -401,6 +405,10 @@ class TensorboardTracker(TensorboardPrecheck):
         tag = self._tags.get((name, kind))
         if tag is None:
             tag = name.encode("utf-8", "replace").decode() or "(no name)"
+            if self._resumed and kind != "scalar" and tag not in self._kinds:
+                self._resumed = False
+                values = itertools.chain.from_iterable(event.summary.value for event in self._events())
+                self._kinds = {value.tag: "scalar" for value in values if value.HasField("simple_value")} | self._kinds
             if self._kinds.setdefault(tag, kind) != kind:
                 tag = f"{tag}/{kind}"
             self._tags[name, kind] = tag
