@@ -222,7 +222,7 @@ def test_stream_that_is_no_file_holds_no_resumed_run_up(kind: str) -> None:
     history = AttemptHistory(run)
     plant(run.stream(StreamName("rank", 0, 1)), kind)
     assert checkpoint_record(run, 1) == {}
-    assert history.axes_at(1) == (None, {})
+    assert history.axes_at(1) == (None, {}, None)
 
 
 def test_log_that_is_no_file_holds_nobody_up(tmp_path: Path) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import trackers
-from tests.stores import read_tensorboard
+from tests.stores import mlflow_tables, read_tensorboard
 from trackers.journal.run_directory import RunDirectory
 
 pytestmark = pytest.mark.heavy
+
+__all__ = ["mlflow_tables"]
 
 
 @pytest.fixture(autouse=True)
@@ -117,3 +121,30 @@ def test_definition_that_matched_nothing_is_named_once(capsys: pytest.CaptureFix
     said = [line for line in capsys.readouterr().err.splitlines() if "define_metric" in line]
     assert len(said) == 1
     assert "nothing was logged as 'val/los', so it had no effect: did you mean 'val/loss'?" in said[0]
+
+
+@pytest.mark.parametrize(
+    "attempts", [[(0, 9), (4, 6), (2, 8)], [(0, 14), (12, 16)], [(0, 24), (12, 15), (15, 20), (7, 9)]],
+    ids=["twice", "within a place", "often"],
+)  # fmt: skip
+def test_mlflow_says_what_is_superseded_on_each_axis(
+    attempts: list[tuple[int, int]], tmp_path: Path, mlflow_tables: Path
+) -> None:
+    """It forgets no point: of metrics over a step metric all up to the highest axis' last place seemed to count, though
+    a value at the step, or another axis, had come far less."""
+    shutil.copyfile(mlflow_tables, tmp_path / "mlflow.db")
+    options = {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
+    for attempt, (first, last) in enumerate(attempts):
+        more = {"resume": "must", "step": first - 1} if attempt else {}
+        run = trackers.init("mlflow", project="p", inline=True, id="one", options=options, **more)
+        run.define_metric("val/*", step_metric="epoch")
+        run.define_metric("seen", step_metric="tokens")
+        for step in range(first, last + 1):
+            time.sleep(0.002)  # MLflow's times are milliseconds
+            value = step + attempt / 10
+            values = {"val/loss": value, "epoch": step // 5, "seen": value, "tokens": step * 1000, "loss": value}
+            run.log(values, step=step)
+        run.finish()
+    ours, theirs = trackers.load(run.dir), trackers.load(f"mlflow:{tmp_path}/mlflow.db#p/one")
+    for name in ("val/loss", "seen", "loss", "epoch"):
+        assert theirs.metrics()[name].drop_null().to_pylist() == ours.metrics()[name].drop_null().to_pylist()

@@ -10,6 +10,7 @@ old node of a requeued job that still lives) doesn't belong to the run; and a ne
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -224,13 +225,19 @@ class AttemptHistory:
                 last = later if later is not None else last
         return last
 
-    def axes_at(self, step: int) -> tuple[int | None, dict[str, int]]:
-        """The highest axis of the records that count up to a step (``trackers.records.on_axis``), None without one; and
-        the last one of each metric that has another: below its first of one that has values above the step alone."""
+    def axes_at(self, step: int) -> tuple[int | None, dict[str, int], float | None]:
+        """The highest axis of the records that count up to a step (``trackers.records.on_axis``), None without one; the
+        last one of each metric that has another: below its first of one that has values above the step alone; and a
+        time between both kinds of records, not before the last one up to the step."""
+        until, after = -math.inf, math.inf
         lasts: dict[str, int] = {}
         firsts: dict[str, int] = {}
         for record in self._found(b'"axis":', writers=("rank",)):
             if isinstance(record, (Metrics, Text, Media)) and (axis := record.axis) is not None:
+                if (record.step or 0) <= step:
+                    until = max(until, record.time)
+                else:
+                    after = min(after, record.time)
                 for name in [record.name] if isinstance(record, Media) else record.values:
                     if (record.step or 0) <= step:
                         lasts[name] = max(lasts.get(name, axis), axis)
@@ -238,7 +245,8 @@ class AttemptHistory:
                         firsts[name] = min(firsts.get(name, axis), axis)
         highest = max(lasts.values(), default=None)
         each = {name: axis - 1 for name, axis in firsts.items()} | lasts
-        return highest, {name: axis for name, axis in each.items() if axis != highest}
+        since = max(until, (until + after) / 2) if firsts and lasts else None
+        return highest, {name: axis for name, axis in each.items() if axis != highest}, since
 
     def last_time(self, attempt: int | None = None) -> float:
         """The time of the latest record at the end of any stream but the edits; 0.0 before the first.

@@ -234,7 +234,7 @@ class _Beginning:
         start = self._start(opened, went_on)
         if rewind is not None:
             history = AttemptHistory(run)
-            (start.axis, start.axes), results = history.axes_at(rewind), history.results_set()
+            (start.axis, start.axes, start.since), results = history.axes_at(rewind), history.results_set()
         lines: list[Record] = [start]
         if self.request.config or self.origin is not None:
             lines.append(Config(time=self.now, values=self.info.config))

@@ -171,7 +171,7 @@ class MlflowTracker(MlflowPrecheck):
             state["url"] = show(self._uri, run.info.experiment_id, self._run_id)
             if not lost:
                 state.save()
-            for name in ("names", "config", "final", "environment"):
+            for name in ("names", "config", "final", "environment", "over"):
                 state.setdefault(name, {})
             state.setdefault("waiting", [])
             if run.info.status != "RUNNING":
@@ -316,14 +316,22 @@ class MlflowTracker(MlflowPrecheck):
         """MLflow forgets no point of a metric. Say which are superseded: those above the step and before the time."""
         if record.from_step is None:
             return
-        # One step for metrics of any axis: nothing that counts is said to be superseded.
-        last = max(record.from_step, record.axis or 0)
-        rewound = json.dumps({"from_step": last, "timestamp": milliseconds(record.time)})
-        self._requests.tag(f"trackers.rewind.{record.attempt}", rewound)
+        rewound: dict[str, Any] = {"from_step": record.from_step, "timestamp": milliseconds(record.time)}
+        tags, axis = [rewound], record.from_step if record.axis is None else record.axis
+        for name in sorted(self._state["over"], key=lambda name: record.axes.get(name, axis)):
+            own = {**rewound, "from_step": record.axes.get(name, axis)}
+            own |= {"since": record.since and record.since * 1000, "metrics": [self._mapped(name)]}
+            joined = {**own, "metrics": [*tags[-1].get("metrics", []), *own["metrics"]]}
+            if len(tags) > 1 and tags[-1]["from_step"] == own["from_step"] and len(json.dumps(joined)) <= TAG_LENGTH:
+                tags[-1] = joined
+            else:
+                tags.append(own)
+        for number, tag in enumerate(tags):
+            self._requests.tag(f"trackers.rewind.{record.attempt}" + (f".{number}" if number else ""), json.dumps(tag))
         _logger.warning(
             "MLflow can't forget points: what was logged above step %d stays beside what comes now; "
-            "the tag trackers.rewind.%d says which were superseded",
-            last,
+            "tags trackers.rewind.%d… say which were superseded",
+            record.from_step,
             record.attempt,
         )
 
@@ -355,6 +363,8 @@ class MlflowTracker(MlflowPrecheck):
             else:
                 self._requests.metric(name, value, record.time, record.step or 0)
                 self._lineage.see(self._mapped(name), value, milliseconds(record.time), record.step or 0)
+                if record.trained is not None:
+                    self._state["over"][name] = True
         if record.step is not None:
             self._state["step"] = record.step
 

@@ -196,12 +196,10 @@ class IterationRows(msgspec.Struct):
             row.guessed.append("loss")
             row.other = other
         self.rate = _first(values, RATE_NAMES, self.rate)
-        self._tell_evaluations(row, time, values, named)
+        self._tell_evals(row, time, values, named)
         self.loss = named.get("loss", self.loss)
 
-    def _tell_evaluations(
-        self, row: IterationRow, time: float, values: Mapping[str, Any], named: Mapping[str, Any]
-    ) -> None:
+    def _tell_evals(self, row: IterationRow, time: float, values: Mapping[str, Any], named: Mapping[str, Any]) -> None:
         """Complete the evaluations of an iteration's step that came before it."""
         for evaluation in [one for one in self.evals if one.step == row.step]:
             logged, at = evaluation.values.get("logged", {}), evaluation.values["timestamp"]

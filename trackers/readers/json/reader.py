@@ -316,13 +316,14 @@ def _benchmark(log: Log) -> Iterator[Record]:
     }
     yield Config(time=end, values=settings)
     series = {name: value for name, value in head.items() if isinstance(value, list) and value and _numeric(value)}
+    names = {name: name.removeprefix("raw_") for name in series} | {"raw_step_times": "step_time_seconds"}
     times = series.get("raw_step_times", [])
     durations = [time if isinstance(time, (int, float)) and 0 < time < math.inf else 0.0 for time in times]
     began = end - sum(durations)
     steps = _steps(series)
     for index in range(max(map(len, series.values()), default=0)):
         began += durations[index] if index < len(durations) else 0.0
-        row = {_singular(name): unnamed_float(value[index]) for name, value in series.items() if index < len(value)}
+        row = {names[name]: unnamed_float(value[index]) for name, value in series.items() if index < len(value)}
         values = {name: value for name, value in row.items() if value is not None}
         if values:
             yield Metrics(step=steps[index] if steps else index + 1, time=began, values=values)
@@ -343,11 +344,6 @@ def _steps(series: dict[str, list[Any]]) -> list[int]:
     if not whole or len(steps) != max((len(value) for name, value in series.items() if name != "steps"), default=0):
         return []
     return series.pop("steps", [])
-
-
-def _singular(name: str) -> str:
-    """``raw_step_times`` is ``step_time_seconds``; others lose their ``raw_``."""
-    return "step_time_seconds" if name == "raw_step_times" else name.removeprefix("raw_")
 
 
 def _numeric(values: list[Any]) -> bool:

@@ -15,6 +15,7 @@ import hashlib
 import heapq
 import itertools
 import json
+import math
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
@@ -300,12 +301,11 @@ def _metrics(client: Any, native: Any, names: dict[str, str]) -> Iterator[Record
     keys = [key for key in native.data.metrics if not unmap(key, names).startswith(SUMMARY_PREFIX)]
     page = max(PAGE_SMALLEST, min(PAGE, HELD // max(1, len(keys))))
     tags = _texts(native.data.tags)
-    rewinds, replaced = _rewinds(tags), _replaced(tags, names)
+    rewinds, replaced = _rewinds(tags, names), _replaced(tags, names)
     factors = dict(_samples(keys, names))
     histories = [_history(client, native.info.run_id, key, unmap(key, names), page) for key in keys]
     points = heapq.merge(*histories, key=lambda point: point[:2])
     for (timestamp, step), group in itertools.groupby(points, key=lambda point: point[:2]):
-        superseded = any(step > from_step and timestamp < until for from_step, until in rewinds)
         values: dict[str, Any] = {}
         samples: dict[str, Any] = {}
         for _, _, name, value in group:
@@ -317,7 +317,7 @@ def _metrics(client: Any, native: Any, names: dict[str, str]) -> Iterator[Record
                 row.clear()
             if row is samples:
                 samples[name] = vendor_system_names.restored(value, factors[name])
-            elif not superseded:
+            elif not any(_supersedes(rewind, name, step, timestamp) for rewind in rewinds):
                 values[name] = value
         if samples:
             yield Metrics(time=timestamp / 1000, values=samples)
@@ -348,15 +348,28 @@ def _samples(keys: list[str], names: dict[str, str]) -> Iterator[tuple[str, floa
             yield name, vendor_system_names.mlflow_name(name)[1]
 
 
-def _rewinds(tags: dict[str, str]) -> list[tuple[int, int]]:
-    """Where attempts went back to: steps above are superseded if logged before the time, in ms."""
-    rewinds = []
+_Rewind = dict[str | None, tuple[int, int, float]]
+
+
+def _rewinds(tags: dict[str, str], names: dict[str, str]) -> list[_Rewind]:
+    """Where attempts went back to: of each, steps above are superseded if logged before a time, in ms. By the names of
+    metrics over a step metric, at whose last place only what was logged later than another time is; None: all others.
+    """
+    rewinds: dict[str, _Rewind] = {}
     for name, value in tags.items():
         if name.startswith("trackers.rewind."):
-            with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                rewind = json.loads(value)
-                rewinds.append((int(rewind["from_step"]), int(rewind["timestamp"])))
-    return rewinds
+            with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError, AttributeError):
+                rewind, of = json.loads(value), rewinds.setdefault(name.split(".")[2], {})
+                since = rewind.get("since")
+                rule = int(rewind["from_step"]), int(rewind["timestamp"]), math.inf if since is None else float(since)
+                keys = rewind.get("metrics")
+                of.update(dict.fromkeys([None] if keys is None else [unmap(str(key), names) for key in keys], rule))
+    return list(rewinds.values())
+
+
+def _supersedes(rewind: _Rewind, name: str, step: int, timestamp: int) -> bool:
+    last, until, since = rewind.get(name) or rewind.get(None) or (0, 0, 0.0)
+    return timestamp < until and (step > last or (step == last and timestamp > since))
 
 
 def _replaced(tags: dict[str, str], names: dict[str, str]) -> set[tuple[str, int, int, str]]:
