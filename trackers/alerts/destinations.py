@@ -28,6 +28,10 @@ _HOSTS = {
 _ADDRESS = re.compile(r"[^\s@,;<>\"]{1,64}@[^\s@,;<>\"]{1,255}")
 
 
+def _of_host(host: str) -> str:
+    return next((kind for name, kind in _HOSTS.items() if f".{host}".endswith(f".{name}")), "webhook")
+
+
 class Destination(msgspec.Struct, frozen=True):
     """kind: one of :data:`KINDS`. target: address, mail address or command; it may hold a secret."""
 
@@ -71,8 +75,8 @@ def _destination(part: str, where: str) -> Destination:
     kind, colon, target = part.partition(":")
     kind, target = kind.strip().lower(), target.strip()
     if kind in ("http", "https"):
-        host = f".{_url(part, where).hostname or ''}"
-        kind, target = next((kind for name, kind in _HOSTS.items() if host.endswith(f".{name}")), "webhook"), part
+        host = _url(part, where).hostname or ""
+        kind, target = _of_host(host), part
     kind = "mail" if kind == "mailto" else kind
     if kind not in KINDS:
         known = did_you_mean(kind, KINDS, f": known are {', '.join(KINDS)}") if colon or kind.isalpha() else ""

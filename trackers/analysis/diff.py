@@ -177,11 +177,8 @@ def remarks(provenance: Provenance) -> list[str]:
     """Remarks for running it again: commit, uncommitted changes, ranks, masked secrets."""
     lines = []
     if provenance.git.get("commit"):
-        dirty = (
-            ", with uncommitted changes (`trackers diff` and run.json's patch have them)"
-            if provenance.git.get("dirty")
-            else ""
-        )
+        changes = ", with uncommitted changes (`trackers diff` and run.json's patch have them)"
+        dirty = changes if provenance.git.get("dirty") else ""
         lines.append(f"at commit {provenance.git['commit']}{dirty}")
     if provenance.ranks > 1:
         lines.append(f"it ran on {provenance.ranks} ranks: start it with your launcher")

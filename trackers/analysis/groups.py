@@ -154,11 +154,8 @@ def by_group(groups: Groups, keys: Sequence[str], *, apart: bool = False, interv
         spreads = [*(group.metrics[key] for key in keys), *(group.speed[name] for name in speeds)]
         cells: list[Any] = []
         for estimate in spreads:
-            cells += (
-                [estimate.n, estimate.mean, estimate.deviation, estimate.low, estimate.high]
-                if apart
-                else [_spread(estimate, interval)]
-            )
+            numbers = [estimate.n, estimate.mean, estimate.deviation, estimate.low, estimate.high]
+            cells += numbers if apart else [_spread(estimate, interval)]
         rows.append([group.label, len(group.runs), *cells])
     if apart:
         titles = [f"{title} {part}" for title in titles for part in ("n", "mean", "std", "low", "high")]

@@ -187,15 +187,14 @@ def _markdown(table: TextTable) -> str:
     text = [f"### {escape_markdown(table.title)}", ""] if table.title else []
     text += [line([escape_markdown(header) for header in table.headers]), line(alignments)]
     for number, row in enumerate(table.rows):
-        cells = [_markdown_cell(value) for value in row]
+        cells = [
+            format_value(value) if value is None or isinstance(value, (int, float)) else escape_markdown(str(value))
+            for value in row
+        ]
         text.append(line([f"**{cell}**" if table.is_best(number, at) else cell for at, cell in enumerate(cells)]))
     if table.legend:
         text += ["", *(f"- {escape_markdown(label)} = {escape_markdown(text)}" for label, text in table.legend.items())]
     return "\n".join(text) + "\n"
-
-
-def _markdown_cell(value: Any) -> str:
-    return format_value(value) if value is None or isinstance(value, (int, float)) else escape_markdown(str(value))
 
 
 def _csv(table: TextTable) -> str:

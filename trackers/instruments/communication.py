@@ -104,9 +104,7 @@ class TimedCollective:
         self._collective = self._home.begin(*self._what)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if kind is None:
             self._collective.end()
         else:

@@ -90,9 +90,7 @@ class Timer(Stays):
         self._begun = now
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         now = time.perf_counter()
         if kind is None and self._begun is not None and not self._depth:
             self.total_s += now - self._begun
@@ -246,12 +244,10 @@ class SyncTimer(Timer):
         self._synchronize()
         return super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if kind is None:
             self._synchronize()
-        super().__exit__(kind, error, trace)
+        super().__exit__(kind, error, tb)
 
     def _synchronize(self) -> None:
         try:
@@ -300,9 +296,7 @@ class EventTimer(Timer):
         self._begun = self._record()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if kind is not None or self._begun is None or self._depth:
             self._unusual(kind is not None)
             return

@@ -234,12 +234,13 @@ class AttemptHistory:
         firsts: dict[str, int] = {}
         for record in self._found(b'"axis":', writers=("rank",)):
             if isinstance(record, (Metrics, Text, Media)) and (axis := record.axis) is not None:
-                if (record.step or 0) <= step:
-                    until = max(until, record.time)
-                else:
-                    after = min(after, record.time)
+                counts = (record.step or 0) <= step
+                until, after = (
+                    max(until, record.time if counts else until),
+                    min(after, after if counts else record.time),
+                )
                 for name in [record.name] if isinstance(record, Media) else record.values:
-                    if (record.step or 0) <= step:
+                    if counts:
                         lasts[name] = max(lasts.get(name, axis), axis)
                     else:
                         firsts[name] = min(firsts.get(name, axis), axis)

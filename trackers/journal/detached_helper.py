@@ -36,11 +36,8 @@ LINE = "TRACKER_HELPER_LINE"
 """Environment variable with the descriptor over which a helper says who it is and how it ended."""
 KILLED = -9
 """What counts as the exit code of a helper that ended without saying one."""
-PARENT = (
-    ("/bin/sh", "-c", '"$@" &', "sh")
-    if os.path.exists("/bin/sh")
-    else (sys.executable, "-ISc", "import os, sys\nos.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)")
-)
+_PYTHON = (sys.executable, "-ISc", "import os, sys\nos.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)")
+PARENT = ("/bin/sh", "-c", '"$@" &', "sh") if os.path.exists("/bin/sh") else _PYTHON
 """The command before a helper's, which starts it and ends."""
 _SIGACTION_BYTES = 512
 """More than ``struct sigaction`` has on any system."""

@@ -161,16 +161,14 @@ def fork_listener(
     return helper, ours
 
 
-def _become(
-    entry: Entry, start: ForkJob, log: int, passed: Mapping[int, int], library_fds: Collection[int]
-) -> NoReturn:
+def _become(entry: Entry, job: ForkJob, log: int, passed: Mapping[int, int], library_fds: Collection[int]) -> NoReturn:
     """Be a helper, to its end."""
     code = 1
     try:
         gc.freeze()  # what was made before isn't collected here: it holds descriptors that are closed below
         _set_descriptors(log, passed, library_fds)
-        _reset(start)
-        code = entry(start.arguments)
+        _reset(job)
+        code = entry(job.arguments)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:

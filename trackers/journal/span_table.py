@@ -90,9 +90,7 @@ def add_earlier(table: SpanTable, run: RunDirectory, attempt: int) -> None:
                     table.add(record, row=False)
 
 
-def of_killed(
-    run: RunDirectory, attempt: int, time: float, info: RunInfo, backlog: Backlog | None = None
-) -> list[Record]:
+def of_killed(run: RunDirectory, number: int, at: float, info: RunInfo, backlog: Backlog | None = None) -> list[Record]:
     """The records that training would have written at the end of an attempt, if it had spans and hasn't.
 
     Never raises: how a run ended is written in any case.
@@ -102,7 +100,7 @@ def of_killed(
     """
     with suppress(OSError, TrackersError, *UNDECODABLE):
         most_bytes = int(info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000
-        return _of_killed(run, attempt, time, RunMedia(run.path, most_bytes, backlog))
+        return _of_killed(run, number, at, RunMedia(run.path, most_bytes, backlog))
     return []
 
 

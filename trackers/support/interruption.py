@@ -52,11 +52,9 @@ def pass_on(error: BaseException) -> None:
 class suppress(contextlib.suppress):
     """As ``contextlib.suppress``, but what comes from outside goes on."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
         """Whether the exception ends here."""
-        return bool(super().__exit__(kind, error, trace)) and error is not None and not interrupts(error)
+        return bool(super().__exit__(kind, error, tb)) and error is not None and not interrupts(error)
 
 
 def _handlers() -> set[CodeType]:

@@ -219,9 +219,7 @@ class NullRun(NotMeasuring, WandbRun):
     def __enter__(self) -> NullRun:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.finish()
 
     def __reduce__(self) -> Any:

@@ -57,13 +57,11 @@ class Lineage:
 
     Args:
         client: an ``MlflowClient``. run: MLflow's, as it was when it was opened. project: of its artifacts' versions.
-        registry: where versions of its models are registered, too.
+        models: where versions of its models are registered, too.
     """
 
-    def __init__(
-        self, client: Any, run: Any, files: ArtifactStore, project: str, registry: ModelRegistry | None
-    ) -> None:
-        self._client, self._files, self._project, self._registry = client, files, project, registry
+    def __init__(self, client: Any, run: Any, files: ArtifactStore, project: str, models: ModelRegistry | None) -> None:
+        self._client, self._files, self._project, self._registry = client, files, project, models
         self._run_id, self._experiment = run.info.run_id, run.info.experiment_id
         self._source = {name: run.data.tags[name] for name in SOURCE_TAGS if name in run.data.tags}
         self._newest: dict[str, Newest] = {}

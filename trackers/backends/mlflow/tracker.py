@@ -308,9 +308,8 @@ class MlflowTracker(MlflowPrecheck):
             return True
         folder = local_folder(run.info.artifact_uri)
         files = [name for name, content in OWN_FILES.items() if self._state.get(content)]
-        return folder is not None and any(
-            name not in self._state.get("waiting", []) and not (folder / name).exists() for name in files
-        )
+        waiting = self._state.get("waiting", [])
+        return folder is not None and any(name not in waiting and not (folder / name).exists() for name in files)
 
     def _rewind(self, record: Start) -> None:
         """MLflow forgets no point of a metric. Say which are superseded: those above the step and before the time."""
@@ -328,12 +327,9 @@ class MlflowTracker(MlflowPrecheck):
                 tags.append(own)
         for number, tag in enumerate(tags):
             self._requests.tag(f"trackers.rewind.{record.attempt}" + (f".{number}" if number else ""), json.dumps(tag))
-        _logger.warning(
-            "MLflow can't forget points: what was logged above step %d stays beside what comes now; "
-            "tags trackers.rewind.%d… say which were superseded",
-            record.from_step,
-            record.attempt,
-        )
+        said = "MLflow can't forget points: what was logged above step %d stays beside what comes now; "
+        said += "tags trackers.rewind.%d… say which were superseded"
+        _logger.warning(said, record.from_step, record.attempt)
 
     def _replaced(self, points: Sequence[StoredPoint]) -> None:
         """Say which points somebody changed: the right ones stand beside them."""

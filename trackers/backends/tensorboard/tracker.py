@@ -151,11 +151,8 @@ class TensorboardTracker(TensorboardPrecheck):
         self._root = option_directory(info, "TENSORBOARD_DIR") or Path(info.directory)
         self._committed = msgspec.convert(dict(state).get("marks", {}), TensorBoardState)
         logdir, parent, own = _directories(info)
-        known = (
-            self._committed.folder
-            if confined.is_plain_name(self._committed.folder) or self._committed.folder == "."
-            else ""
-        )
+        known = self._committed.folder
+        known = known if confined.is_plain_name(known) or known == "." else ""
         shared = option_directory(info, "TENSORBOARD_DIR") is not None
         there = known or _folder_there(parent, own, info, shared=shared)
         self._folder = there or (_new_folder(parent, own, info, self._root) if shared else own)

@@ -71,14 +71,12 @@ def _value(info: RunInfo, store: TrackioStore, record: Media, item: MediaFile, n
     return _stored(info, store, record, record.type, item, str(number), step)
 
 
-def _stored(
-    info: RunInfo, store: TrackioStore, record: Media, kind: str, item: MediaFile, position: str, step: int
-) -> Any:
-    """A media file, kept with the run. position: of the item in its record."""
+def _stored(info: RunInfo, store: TrackioStore, record: Media, kind: str, item: MediaFile, at: str, step: int) -> Any:
+    """A media file, kept with the run. at: position of the item in its record."""
     if kind not in ("image", "audio", "video", "html", *FILES):
         raise Rejected(f"trackio has no {kind}")
     content, suffix = _file(info, kind, item)
-    return _shown(info, store, record, kind, content, suffix, position, step, item.caption)
+    return _shown(info, store, record, kind, content, suffix, at, step, item.caption)
 
 
 def _shown(

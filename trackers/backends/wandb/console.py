@@ -49,12 +49,7 @@ class ConsoleSender:
         """Number of lines in the records up to each restart point. previous: the last result of this method."""
         counts = {}
         for seq in points:
-            count = previous.get(seq)
-            counts[seq] = (
-                next(count_then for record_seq, count_then in reversed(self._counts) if record_seq <= seq)
-                if count is None
-                else count
-            )
+            counts[seq] = previous[seq] if seq in previous else next(n for at, n in reversed(self._counts) if at <= seq)
         newest = max(points, default=0)
         passed = [index for index, (record_seq, _) in enumerate(self._counts) if record_seq <= newest]
         del self._counts[: passed[-1] if passed else 0]

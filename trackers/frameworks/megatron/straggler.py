@@ -130,11 +130,9 @@ class StragglerTimer:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._now:
-            self._now.pop().__exit__(kind, error, trace)
+            self._now.pop().__exit__(kind, error, tb)
 
 
 MOST = 64

@@ -438,11 +438,8 @@ def _format(content: bytes) -> str:
 
 def _files(path: Path) -> list[Path]:
     """Event files in the order in which they were begun: by name, which begins with a time, as TensorBoard does."""
-    return (
-        [path]
-        if path.is_file()
-        else sorted((file for file in path.glob(PATTERN) if file.is_file()), key=_numbered_name)
-    )
+    files = (file for file in path.glob(PATTERN) if file.is_file())
+    return [path] if path.is_file() else sorted(files, key=_numbered_name)
 
 
 def _numbered_name(file: Path) -> list[str | int]:
