@@ -21,6 +21,7 @@ from trackers.analysis.run_list import RunLine, listing
 from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
 from trackers.journal.run_directory import RunDirectory, find_runs, project_folder, replace_file
 from trackers.records import Finish, Metrics, Start
+from trackers.relay.sync import runs_below
 from trackers.support.machines import boot_id, host
 
 ROOT = Path("runs")
@@ -166,6 +167,15 @@ def test_project_in_a_hidden_folder_is_listed(run: Path) -> None:
     assert [str(found.path.relative_to(ROOT)) for found in find_runs(ROOT)] == ["..%2Fevil/two", "digits/one"]
     assert len(listing(ROOT).lines) == 2
     assert [project_folder(name) for name in (".a", "..", "../a", "a.b")] == ["%2Ea", "%2E%2E", "%2E.%2Fa", "a.b"]
+
+
+@pytest.mark.parametrize("place", ["loop", "digits/loop", "digits/.artifacts", "digits/one/loop"])
+def test_link_to_itself_hides_no_run(run: Path, place: str) -> None:
+    """Who can write to a directory of runs can put one there, which the system refuses to look at."""
+    (ROOT / place).symlink_to(Path(place).name)
+    assert [found.path.name for found in find_runs(ROOT)] == ["one"]
+    assert [found.path.name for found in runs_below(ROOT)] == ["one"]
+    assert len(listing(ROOT).lines) == 1
 
 
 def test_damaged_or_unwritable_shelf_is_an_empty_one(run: Path, tmp_path: Path) -> None:

@@ -346,6 +346,13 @@ def test_list_defconfigs(here: Path) -> None:
     assert all(Path(entry["path"]).is_file() for entry in shown)
 
 
+def test_long_value_widens_no_other_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of a megabyte in .config is printed once, not as spaces in the line of each option."""
+    monkeypatch.chdir(tmp_path)
+    Path(".config").write_text(f'CONFIG_TRACKER_PROJECT="{"x" * 900_000}"\n')
+    assert len(menu.as_text(resolve())) < 1_000_000
+
+
 @pytest.mark.parametrize("command", ["show-config", "list-defconfigs"])
 def test_texts_of_a_directorys_files_are_printed_without_escapes(command: str, here: Path) -> None:
     """Whoever cloned a repository reads its options and what its defconfigs are for; its terminal obeys neither."""

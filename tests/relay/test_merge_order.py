@@ -172,6 +172,23 @@ def test_order_has_not_ended_before_what_stands_behind_nul_bytes(run: RunDirecto
     assert order.ended()
 
 
+@pytest.mark.parametrize("delivered", [False, True])
+def test_order_passes_damaged_lines_that_nothing_follows(run: RunDirectory, delivered: bool) -> None:
+    """A stream that ends in them is read to its end, whether they came before or after what was delivered: bytes that
+    wait for ever would keep the run from being complete."""
+    rank = _writer(run, "rank-0.1")
+    rank.write(encode(Start(time=T0)) + encode(Finish(time=T0 + 1, status="finished")))
+    order = Order(run, run.delivery / "t.order")
+    if delivered:
+        order.read(10)
+    for name in ("rank-0.1", "console-0.1"):
+        with (run.streams / f"{name}.jsonl").open("ab") as file:
+            file.write(b"no record\n" * 3)
+    while order.read(10):
+        pass
+    assert order.position.offsets == {path.stem: path.stat().st_size for path in run.streams.glob("*.jsonl")}
+
+
 def _steps(order: Order) -> list[int]:
     found: list[int] = []
     while records := order.read(5):

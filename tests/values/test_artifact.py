@@ -192,6 +192,7 @@ def test_directory_keeps_relative_paths(tmp_path: Path, store: RunMedia) -> None
     (root / "linked").symlink_to(root / "sub/deeper")
     (root / "sub/circle").symlink_to(root)
     (root / "broken").symlink_to(root / "nothing")
+    (root / "itself").symlink_to("itself")
     os.mkfifo(root / "pipe")
     expected = {
         "a.txt": b"a", "link.txt": b"a", "linked/c": b"c", "sub/b.txt": b"b", "sub/deeper/c": b"c",

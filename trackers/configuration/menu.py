@@ -37,7 +37,7 @@ def masked_value(value: Any) -> Any:
 def as_text(options: Options) -> str:
     """One line for each option: symbol, value, where it came from."""
     rows = [(name, _kconfig(masked_value(value)), options.source(name)) for name, value in options.items()]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    widths = [min(80, max(len(row[column]) for row in rows)) for column in (0, 1)]  # not as one odd text is
     return "\n".join(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source}" for name, value, source in rows)
 
 

@@ -502,7 +502,7 @@ def folders(path: Path | str) -> list[str]:
     try:
         with os.scandir(path) as entries:
             others = (confined.LAUNCHES, TRASH)
-            return sorted(entry.path for entry in entries if entry.is_dir() and entry.name not in others)
+            return sorted(entry.path for entry in entries if entry.name not in others and confined.is_folder(entry))
     except OSError as error:
         pass_on(error)
         return []

@@ -705,7 +705,7 @@ def runs_below(root: Path, depth: int = DEPTH, seen: set[tuple[int, int]] | None
             yield RunDirectory(root)
             return
         with os.scandir(root) as entries:
-            folders = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+            folders = sorted(entry.name for entry in entries if entry.name[0] != "." and confined.is_folder(entry))
     except OSError:
         return
     for name in folders if depth else []:

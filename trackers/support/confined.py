@@ -66,6 +66,11 @@ def is_plain_name(name: object) -> bool:
     )
 
 
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry of a folder is one, or leads to one: a link to itself, or to where one may not look, isn't."""
+    return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
+
+
 def is_inside(path: object) -> bool:
     """Whether a path from an untrusted source, with "/" between its parts, stays below what it is joined to."""
     return isinstance(path, str) and all(map(is_plain_name, path.split("/")))

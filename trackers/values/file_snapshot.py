@@ -169,9 +169,9 @@ def _walk(directory: Path, prefix: str, above: frozenset[tuple[int, int]]) -> It
         return
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         path = directory / entry.name
-        if entry.is_dir():
+        if confined.is_folder(entry):
             yield from _walk(path, f"{prefix}{entry.name}/", above | {identity})
-        elif entry.is_file():
+        elif os.path.isfile(path):
             yield prefix + entry.name, path
 
 

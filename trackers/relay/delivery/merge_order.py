@@ -419,8 +419,8 @@ class Order:
         cut = self._end_times.get(name)
         if cut is not None and batch:
             batch = [record for record in batch if record.time <= cut]
-            if not batch:  # skip them all
-                self.position.offsets[name] = reader.offset
+        if not batch and reader.offset > self.position.offsets.get(name, 0):  # all are left out: damage, too
+            self.position.offsets[name] = reader.offset
         return batch
 
     def _find_streams(self) -> None:
