@@ -64,7 +64,7 @@ class Start(Record, tag="start"):
     latest time that earlier attempts had noted when this one began; None where they had this one's clock. ``boot_id``,
     ``pid_namespace`` and ``pid_start`` tell, of a rank, whether its process still lives. ``world_size``: 0 where the
     source doesn't say it. ``axis``: the highest one of the records up to ``from_step`` (:func:`on_axis`); ``axes``: the
-    last one of each metric that has another; ``since``: what has an axis, and isn't above these, counts until then.
+    last one of each metric that has another; ``since``: what was logged later over one isn't up to it.
     ``run``: ``run.json`` without the configuration, should that file be lost.
     """
 

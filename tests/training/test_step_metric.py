@@ -148,3 +148,36 @@ def test_mlflow_says_what_is_superseded_on_each_axis(
     ours, theirs = trackers.load(run.dir), trackers.load(f"mlflow:{tmp_path}/mlflow.db#p/one")
     for name in ("val/loss", "seen", "loss", "epoch"):
         assert theirs.metrics()[name].drop_null().to_pylist() == ours.metrics()[name].drop_null().to_pylist()
+
+
+def test_value_of_before_its_step_metric_goes_back_with_the_others() -> None:
+    """Until the step metric is logged first its metrics lie at the step: TensorBoard kept what was superseded there."""
+    run = begin()
+    run.define_metric("val/*", step_metric="epoch")
+    run.log({"val/loss": 2.0}, step=0)
+    run.log({"val/loss": 3.0}, step=1)
+    run.log({"val/loss": 4.0, "epoch": 40}, step=2)
+    run.finish()
+    run = begin(resume="must", step=0)
+    run.log({"val/loss": 5.0}, step=1)
+    run.finish()
+    assert steps(run)["val/loss"] == [(0, 2.0), (1, 5.0)]
+
+
+def test_mlflow_loses_nothing_that_counts_where_training_is_quick(tmp_path: Path, mlflow_tables: Path) -> None:
+    """Many values a millisecond, some of before their step metric: of one time and place can't be told which counts."""
+    shutil.copyfile(mlflow_tables, tmp_path / "mlflow.db")
+    options = {"MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
+    for attempt, (first, last) in enumerate([(0, 40), (30, 60), (50, 55), (47, 49)]):
+        more = {"resume": "must", "step": first - 1} if attempt else {}
+        run = trackers.init("mlflow", project="p", inline=True, id="one", options=options, **more)
+        run.define_metric("val/*", step_metric="epoch")
+        for step in range(first, last + 1):
+            place = {} if step - first < 4 else {"epoch": step // 7}
+            run.log({"val/loss": step + attempt / 10, "loss": step + attempt / 10, **place}, step=step)
+        run.finish()
+    ours, theirs = trackers.load(run.dir), trackers.load(f"mlflow:{tmp_path}/mlflow.db#p/one")
+    values = [set(source.metrics()["val/loss"].drop_null().to_pylist()) for source in (ours, theirs)]
+    assert values[0] <= values[1]
+    assert len(values[1] - values[0]) < 12
+    assert theirs.metrics()["loss"].drop_null().to_pylist() == ours.metrics()["loss"].drop_null().to_pylist()

@@ -227,8 +227,8 @@ class AttemptHistory:
 
     def axes_at(self, step: int) -> tuple[int | None, dict[str, int], float | None]:
         """The highest axis of the records that count up to a step (``trackers.records.on_axis``), None without one; the
-        last one of each metric that has another: below its first of one that has values above the step alone; and a
-        time between both kinds of records, not before the last one up to the step."""
+        last one of each metric that has another: below its first of one that has values above the step alone; and the
+        time of the last one up to the step, or just before the first one above it, if that is later."""
         until, after = -math.inf, math.inf
         lasts: dict[str, int] = {}
         firsts: dict[str, int] = {}
@@ -246,7 +246,7 @@ class AttemptHistory:
                         firsts[name] = min(firsts.get(name, axis), axis)
         highest = max(lasts.values(), default=None)
         each = {name: axis - 1 for name, axis in firsts.items()} | lasts
-        since = max(until, (until + after) / 2) if firsts and lasts else None
+        since = max(until, after - 0.001) if firsts else None
         return highest, {name: axis for name, axis in each.items() if axis != highest}, since
 
     def last_time(self, attempt: int | None = None) -> float:

@@ -317,9 +317,10 @@ class MlflowTracker(MlflowPrecheck):
             return
         rewound: dict[str, Any] = {"from_step": record.from_step, "timestamp": milliseconds(record.time)}
         tags, axis = [rewound], record.from_step if record.axis is None else record.axis
+        since = None if record.since is None else milliseconds(record.since)
         for name in sorted(self._state["over"], key=lambda name: record.axes.get(name, axis)):
-            own = {**rewound, "from_step": record.axes.get(name, axis)}
-            own |= {"since": record.since and record.since * 1000, "metrics": [self._mapped(name)]}
+            last = max(record.axes.get(name, axis), record.from_step)  # it may have had no axis at first
+            own = {**rewound, "from_step": last, "since": since, "metrics": [self._mapped(name)]}
             joined = {**own, "metrics": [*tags[-1].get("metrics", []), *own["metrics"]]}
             if len(tags) > 1 and tags[-1]["from_step"] == own["from_step"] and len(json.dumps(joined)) <= TAG_LENGTH:
                 tags[-1] = joined

@@ -194,17 +194,17 @@ class TensorboardTracker(TensorboardPrecheck):
             if isinstance(record, Start) and record.from_step is not None and event is not None and draft.over:
                 file.append(bytes(data))
                 data.clear()
-                self._write_again(file, draft.over, record)
+                self._write_again(file, record)
             draft.seq = max(draft.seq, record.seq)
         file.append(bytes(data))
         self._commit(draft)
 
-    def _write_again(self, file: OwnedFile, over: set[str], start: Start) -> None:
+    def _write_again(self, file: OwnedFile, start: Start) -> None:
         """Write once more what still counts of that which a session's START makes TensorBoard forget: it goes by the
         step alone, and of metrics over a step metric other points count than of those at the step.
 
         Args:
-            over: tags whose points lie at a step metric. start: says the last step that counts, of others and of these.
+            start: says the last step of training that counts.
         """
         marks = [(at, event.step) for at, event in enumerate(self._events()) if event.HasField("session_log")]
         if not marks:  # its file is damaged
@@ -214,11 +214,7 @@ class TensorboardTracker(TensorboardPrecheck):
         for at, event in enumerate(itertools.islice(self._events(), end)):
             if not begin <= event.step < min((step for place, step in earlier if place > at), default=math.inf):
                 continue
-            kept = [
-                one
-                for one in event.summary.value
-                if int(one.node_name or event.step) <= _last(start, one.tag, one.tag in over and not one.node_name)
-            ]
+            kept = [one for one in event.summary.value if int(one.node_name or event.step) <= (start.from_step or 0)]
             if kept:
                 again = self._event(wall_time=event.wall_time, step=event.step)
                 again.summary.value.extend(kept)
@@ -376,7 +372,8 @@ class TensorboardTracker(TensorboardPrecheck):
         draft.attempt = max(draft.attempt, record.attempt)
         if record.from_step is not None and rewinds:
             draft.rewound = record.attempt
-            lasts = [_last(record, tag, True) for tag in draft.over]
+            axis = record.from_step if record.axis is None else record.axis
+            lasts = [record.axes.get(tag, axis) for tag in draft.over]
             step = min(step, record.from_step + 1, *lasts)
             draft.step, draft.top = min(draft.step, record.from_step), min(draft.top, max([record.from_step, *lasts]))
         event = self._event(wall_time=record.time, step=step)
@@ -433,12 +430,6 @@ class TensorboardTracker(TensorboardPrecheck):
         hparams = {**dict(flatten(shown)), **dict(flatten(self._committed.config))}
         event.summary.value.extend(self._protos.hparam_session(self._row, hparams, self._info.created, status, group))
         return event
-
-
-def _last(start: Start, tag: str, over: bool) -> int:
-    """The last step that counts of a tag where a run goes back. over: its points lie at a step metric."""
-    last = start.from_step or 0
-    return start.axes.get(tag, last if start.axis is None else start.axis) if over else last
 
 
 def _directories(info: RunInfo) -> tuple[Path, Path, str]:

@@ -353,7 +353,7 @@ _Rewind = dict[str | None, tuple[int, int, float]]
 
 def _rewinds(tags: dict[str, str], names: dict[str, str]) -> list[_Rewind]:
     """Where attempts went back to: of each, steps above are superseded if logged before a time, in ms. By the names of
-    metrics over a step metric, at whose last place only what was logged later than another time is; None: all others.
+    metrics over a step metric, of which what was logged later than another time is, too; None: all others.
     """
     rewinds: dict[str, _Rewind] = {}
     for name, value in tags.items():
@@ -369,7 +369,7 @@ def _rewinds(tags: dict[str, str], names: dict[str, str]) -> list[_Rewind]:
 
 def _supersedes(rewind: _Rewind, name: str, step: int, timestamp: int) -> bool:
     last, until, since = rewind.get(name) or rewind.get(None) or (0, 0, 0.0)
-    return timestamp < until and (step > last or (step == last and timestamp > since))
+    return timestamp < until and (step > last or timestamp > since)
 
 
 def _replaced(tags: dict[str, str], names: dict[str, str]) -> set[tuple[str, int, int, str]]:
