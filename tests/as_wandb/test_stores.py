@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import trackers
 from tests.as_wandb import test_wandb_files
 from tests.frameworks.support import READ
 from tests.stores import wandb_files
@@ -101,3 +102,25 @@ def test_lists_are_lists_in_w_and_bs_file_and_texts_elsewhere(monkeypatch: pytes
         assert str(found.config) == str(config)
         given = [found.summary[name] for name in ("words", "told", "shape")]
         assert given == ['["a", "NaN"]', "[1]", "[2, 3]"]
+
+
+@pytest.mark.processes  # W&B's client
+def test_copy_of_a_table_tells_texts_from_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of W&B's file, into a journal and from there into W&B's again."""
+    for name, value in {"TRACKER": "wandb", "TRACKER_INLINE": "y", "WANDB_SILENT": "true"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("WANDB_DIR", raising=False)
+    rows = [["NaN", 1.0, ["NaN", 2]], ["Infinity", math.nan, [-math.inf]]]
+    run: Any = init(project="p", name="table", mode="offline")
+    run.log({"t": trackers.Table(columns=["text", "number", "list"], data=rows)})
+    run.finish(timeout=120)
+    (file,) = Path(run.path).rglob("*.wandb")
+    (report,) = copy(f"wandb-file:{file}", "copied")
+    monkeypatch.setenv("WANDB_DIR", "again")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    list(copy(report.destination, "wandb:p"))
+    files = [file, *Path("again").rglob("*.wandb")]
+    assert len(files) == 2
+    for one in files:
+        (table,) = test_wandb_files.read(one)[1].media["t"]
+        assert table == json.dumps([["text", "number", "list"], rows])

@@ -79,9 +79,10 @@ def unname(value: Any) -> Any:
     return unname_floats(value)
 
 
-def texts(rows: list[Any]) -> list[int]:
-    """Which of the floats without a number and their names in a table's rows are texts."""
-    return [number for number, (place, key) in enumerate(_places(rows)) if isinstance(place[key], str)]
+def content(columns: Any, rows: list[Any]) -> dict[str, Any]:
+    """A table's content, with which of the floats without a number and their names in its rows are texts, if any."""
+    texts = [number for number, (place, key) in enumerate(_places(rows)) if isinstance(place[key], str)]
+    return {"columns": columns, "rows": rows, **({"texts": texts} if texts else {})}
 
 
 def rows_of(content: dict[str, Any]) -> list[list[Any]]:

@@ -176,10 +176,7 @@ class Table(MediaValue):
             if self._kept_rows == len(data):
                 return []
             data, self._kept_rows = data[self._kept_rows or 0 :], len(data)
-        columns, rows = self.cells(store, data)
-        table = {"columns": columns, "rows": name_floats(rows)}
-        if texts := float_names.texts(rows):
-            table["texts"] = texts
+        table = name_floats(float_names.content(*self.cells(store, data)))
         content = msgspec.json.encode(table)
         meta: dict[str, Any] = {} if self.log_mode == "IMMUTABLE" else {"log_mode": self.log_mode}
         if conversations.are_samples(self.columns):

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import UNDECODABLE
-from trackers.formats import vendor_system_names
-from trackers.formats.float_names import list_text
+from trackers.formats import float_names, vendor_system_names
 from trackers.metrics.summary import SUMMARIES
 from trackers.metrics.unasked import APART
 from trackers.records import (
@@ -107,7 +106,7 @@ class Decoder:
                     items = self._media(self._logged_name(leaf), inner, step if own is None else own, time)
                     media.extend(items)
                 elif isinstance(inner, list):
-                    texts[self._logged_name(leaf)] = list_text(inner)
+                    texts[self._logged_name(leaf)] = float_names.list_text(inner)
                     lists.append(self._logged_name(leaf))
                 elif isinstance(inner, str) and inner not in FLOAT_NAMES:
                     texts[self._logged_name(leaf)] = inner
@@ -165,7 +164,7 @@ class Decoder:
                 if by_word and (final_name(leaf) in summary or (len(value) == 1 and final_name(name) in summary)):
                     continue  # this package's delivery says it under that name, too
                 if isinstance(inner, list):
-                    found[leaf] = list_text(inner)
+                    found[leaf] = float_names.list_text(inner)
                     lists += [leaf] if found is values else []
                 elif not isinstance(inner, dict):
                     found[leaf] = unnamed_float(inner)
@@ -229,7 +228,7 @@ def table(file: Path, most_bytes: int = confined.READ_BYTES) -> dict[str, Any]:
         OSError: it can't be read. ValueError, RecursionError, KeyError, TypeError: it is no table.
     """
     content = json.loads(confined.read(file, most=most_bytes))
-    return {"columns": content["columns"], "rows": content["data"]}
+    return float_names.content(content["columns"], content["data"])
 
 
 def _is_relative(path: str) -> bool:
