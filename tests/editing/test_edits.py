@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -285,6 +286,17 @@ def test_full_disk_is_said_and_nothing_is_changed(run: RunDirectory, monkeypatch
             edit(run, change(name="second"))  # type: ignore[arg-type]
     assert run.stream(EDITS_STREAM).read_bytes() == b""
     assert attributes(run).name == "first"
+
+
+def test_file_that_keeps_an_edit_from_being_made_is_named(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One may not read a stream of somebody else's."""
+
+    def refuse(of: RunDirectory) -> float:
+        raise PermissionError(errno.EACCES, "Permission denied", str(of.streams / "rank-0.1.jsonl"))
+
+    monkeypatch.setattr(edits, "_now", refuse)
+    with pytest.raises(UsageError, match=r"can't be edited \(.*/rank-0\.1\.jsonl: Permission denied\); nothing was"):
+        edit(run, change(name="second"))  # type: ignore[arg-type]
 
 
 def test_edit_of_a_run_whose_clock_is_ahead_counts(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -308,7 +308,9 @@ def _editing(run: RunDirectory) -> Iterator[None]:
             time.sleep(0.01)
         yield
     except OSError as error:
-        raise UsageError(f"run {run.quoted} can't be edited ({error.strerror or error}); nothing was changed") from None
+        file = f"{error.filename}: " if isinstance(error.filename, str) else ""
+        why = f"{file}{error.strerror or error}"
+        raise UsageError(f"run {run.quoted} can't be edited ({why}); nothing was changed") from None
     finally:
         with contextlib.suppress(OSError):
             lease.release()
