@@ -51,6 +51,7 @@ class Bucket:
     def __init__(self) -> None:
         self.objects: dict[str, Stored] = {}
         self.names: list[str] = []
+        self._uploads: dict[str, dict[int, bytes]] = {}
         self.asked: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def answer(self, method: str, target: str, headers: dict[bytes, bytes], body: bytes) -> tuple[int, Any, bytes]:
@@ -72,6 +73,9 @@ class Bucket:
             asked["DELETE"] += len(names)
             gone = "".join(f"<Deleted><Key>{escape(one)}</Key></Deleted>" for one in names)
             return 200, {"Content-Type": "application/xml"}, f"<DeleteResult>{gone}</DeleteResult>".encode()
+        if "uploads" in query or "uploadId" in query:
+            asked["PUT"] += 1
+            return self._in_parts(method, name, query, body, asked)
         if method == "PUT":
             asked["PUT"] += 1
             if headers.get(b"if-none-match") == b"*" and name in self.objects:
@@ -102,6 +106,25 @@ class Bucket:
             said["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
         asked["out"] += end - begin
         return 206 if wanted else 200, said, entry.content[begin:end]
+
+    def _in_parts(
+        self, method: str, name: str, query: dict[str, list[str]], body: bytes, asked: Counter[str]
+    ) -> tuple[int, Any, bytes]:
+        """Begin an upload of an object in parts, take a part, or join them."""
+        if "uploads" in query:
+            self._uploads[upload := f"upload-{len(self._uploads)}"] = {}
+            found = f"<Bucket>bucket</Bucket><Key>{escape(name)}</Key><UploadId>{upload}</UploadId>"
+            return 200, {}, f"<InitiateMultipartUploadResult>{found}</InitiateMultipartUploadResult>".encode()
+        parts = self._uploads[query["uploadId"][0]]
+        if method == "PUT":
+            asked["in"] += len(body)
+            parts[int(query["partNumber"][0])] = body
+            return 200, {"ETag": f'"{hashlib.md5(body).hexdigest()}"'}, b""
+        version = self._put(name, b"".join(content for _, content in sorted(parts.items()))).version
+        parts.clear()
+        found = f"<Bucket>bucket</Bucket><Key>{escape(name)}</Key><ETag>{escape(version)}</ETag>"
+        answer = f"<CompleteMultipartUploadResult>{found}</CompleteMultipartUploadResult>"
+        return 200, {"ETag": version}, answer.encode()
 
     def _put(self, name: str, content: bytes) -> Stored:
         if name not in self.objects:
