@@ -20,7 +20,7 @@ from trackers_lake.tables import Lake
 
 from tests.analysis.support import T0, write_run
 from tests.helpers import wait_for
-from trackers.errors import Unavailable
+from trackers.errors import Damaged, NotFound, Unavailable
 from trackers.object_storage.store import Store
 from trackers.testing.driver import python_path
 
@@ -107,14 +107,16 @@ def test_damaged_claim_is_taken_over_when_nobody_changes_it(tmp_path: Path) -> N
     assert claims.take(["a"]) == {"a"}
 
 
-def test_outage_costs_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is said, and the next round does it."""
+@pytest.mark.parametrize("problem", [Unavailable, NotFound, Damaged, OSError])
+def test_outage_costs_a_round(problem: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is said, and the next round does it: a store that can't be reached, or whose object another has
+    deleted, and a disk without room."""
     grow(3)
     failing = iter([True, False])
 
     def roots() -> list[Path]:
         if next(failing):
-            raise Unavailable("s3://bucket can't be reached")
+            raise problem("s3://bucket can't be reached")
         return [Path("runs")]
 
     said: list[str] = []

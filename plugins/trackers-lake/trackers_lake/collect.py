@@ -149,7 +149,7 @@ def collect(
             began = time.monotonic()
             try:
                 tell(_round(roots(), lake, claims, looks))
-            except DeliveryError as error:
+            except (DeliveryError, NotFound, OSError) as error:
                 failed(str(error))
             if wait(max(0.0, began + every_s - time.monotonic())):
                 return
