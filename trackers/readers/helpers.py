@@ -188,6 +188,12 @@ def unix(text: Any) -> float | None:
         return None
 
 
+def unix_or(text: Any, otherwise: float) -> float:
+    """:func:`unix`, or another time where that is none."""
+    found = unix(text)
+    return otherwise if found is None else found
+
+
 def starts(times: Any, worlds: Any = None, first: Any = 1) -> Iterator[Record]:
     """The starts of a run that was resumed or forked, as our files have them: Unix seconds of each, the first first.
 

@@ -141,6 +141,15 @@ def test_values_of_one_time_are_read_in_their_order(records: list[tuple[int, dic
     assert [one.values["acc"] for one in read if "acc" in one.values] == [5.0, 6.0]
 
 
+def test_time_zero_is_a_time(tmp_path: Path) -> None:
+    """1970-01-01 at midnight was taken for none: an evaluation was read at the run's start."""
+    driver(tmp_path).deliver(stream([Metrics(step=0, time=0.0, values={"val_loss": 1.0}),
+                                     Text(step=0, time=0.0, values={"said": "x"})]))  # fmt: skip
+    reader = JsonReader()
+    read = list(reader.read(reader.runs(str(only(tmp_path / "run")))[0]))
+    assert {record.time for record in read if isinstance(record, (Metrics, Text))} == {0.0}
+
+
 def test_documents_samples_work(tmp_path: Path) -> None:
     """The format's snippets (plots' lists, the DataFrame, the table of summaries) run on the log as they are."""
     run = driver(tmp_path)

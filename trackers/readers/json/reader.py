@@ -195,7 +195,7 @@ def _about(metadata: dict[str, Any], began: float, ours: bool) -> Generator[Reco
 def _ending(head: Mapping[str, Any], began: float, ours: bool) -> Iterator[Record]:
     """The results, and how the run ended, where the log says it."""
     summary = {name: unnamed_float(value) for name, value in (head.get("summary") or {}).items()}
-    ended = helpers.unix(head.get("end_time")) or began
+    ended = helpers.unix_or(head.get("end_time"), began)
     if ours:
         own = {name: value for name, value in summary.items() if name not in TOTALS and value is not None}
         results = {given_back(name): value for name, value in own.items()}
@@ -259,7 +259,7 @@ def _evals(log: Log, began: float, names: Mapping[str, str], ours: bool, first: 
         values = _values(row, dropped | own.keys(), names)
         values.update(_values({key: row.get(key) for key in own}, set(), own))
         if values:
-            yield Metrics(step=row.get("iter"), time=helpers.unix(row.get("timestamp")) or began, values=values)
+            yield Metrics(step=row.get("iter"), time=helpers.unix_or(row.get("timestamp"), began), values=values)
 
 
 def _values(row: Mapping[str, Any], dropped: set[str], names: Mapping[str, str]) -> dict[str, Any]:
@@ -284,7 +284,7 @@ def _is_runs(run: SourceRun, file: str) -> bool:
 
 
 def _note(item: Mapping[str, Any], kind: str, began: float, run: SourceRun) -> Iterator[Record]:
-    at: dict[str, Any] = {"step": item.get("iter"), "time": helpers.unix(item.get("timestamp")) or began}
+    at: dict[str, Any] = {"step": item.get("iter"), "time": helpers.unix_or(item.get("timestamp"), began)}
     if kind == "text":
         yield Text(values={item["name"]: item["text"]}, **at)
     elif kind == "alerts":

@@ -209,7 +209,7 @@ def _rows(path: Path, run: SourceRun, tolerant: TolerantReader, table: str, step
 
 
 def _row(run: SourceRun, timestamp: str, step: int | None, content: str) -> Iterator[Record]:
-    time = helpers.unix(timestamp) or run.created
+    time = helpers.unix_or(timestamp, run.created)
     row = json.loads(content)
     later = row.pop(TIMES, None) if isinstance(row.get(TIMES), dict) else None
     parts: dict[float, dict[str, Any]] = {}
@@ -292,7 +292,7 @@ def _alerts(run: SourceRun) -> Iterator[Record]:
     for alert in reversed(alerts):
         yield Alert(
             step=alert["step"],
-            time=helpers.unix(alert["timestamp"]) or run.created,
+            time=helpers.unix_or(alert["timestamp"], run.created),
             title=alert["title"],
             text=alert["text"] or "",
             level=str(alert["level"]).upper(),
@@ -323,7 +323,7 @@ def _artifacts(run: SourceRun) -> Iterator[Record]:
                 )
             )
         yield ArtifactRecord(
-            time=helpers.unix(manifest["created_at"]) or run.created,
+            time=helpers.unix_or(manifest["created_at"], run.created),
             name=manifest["name"],
             type=manifest["type"],
             files=files,
