@@ -178,6 +178,15 @@ def test_link_to_itself_hides_no_run(run: Path, place: str) -> None:
     assert len(listing(ROOT).lines) == 1
 
 
+@pytest.mark.parametrize("field", ["state", "verified"])
+def test_state_of_a_delivery_that_is_nested_without_end_is_none(run: Path, field: str) -> None:
+    """It is read as a damaged one is: the run is listed and shown as JSON."""
+    deep = "[" * 900 + "]" * 900
+    (run / "delivery").mkdir(exist_ok=True)
+    (run / "delivery/json.json").write_text(f'{{"tracker": "json", "{field}": {{"a": {deep}}}}}')
+    assert "[[" not in json.dumps(module.overview(RunDirectory(run)).to_dict())
+
+
 def test_damaged_or_unwritable_shelf_is_an_empty_one(run: Path, tmp_path: Path) -> None:
     """What is kept may be garbage, or the place may refuse: the listing is right all the same."""
     expected = lines()

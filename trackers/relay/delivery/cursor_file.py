@@ -18,6 +18,7 @@ from trackers.journal.lease import living_holder
 from trackers.journal.run_directory import RunDirectory, read_small
 from trackers.journal.status import observe
 from trackers.object_storage import addresses, others
+from trackers.records import check_depth
 
 
 class DeliveryState(msgspec.Struct, kw_only=True):
@@ -62,6 +63,7 @@ def read_account(run: RunDirectory, tracker: str) -> DeliveryState:
     """The stored state; a new one if the file is missing or damaged."""
     try:
         account = _decoder.decode(read_small(run.delivery_state(tracker)))
+        check_depth([account.state, account.verified])
         account.tracker = tracker
         return account
     except (OSError, *UNDECODABLE, MemoryError):
