@@ -524,20 +524,23 @@ def test_table_cells_of_every_kind(store: RunMedia) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cells", "kept"),
+    ("cells", "kept", "texts"),
     [
-        (["a", math.nan, None], ["a", None, None]),
-        (["NaN", math.nan], ["NaN", None]),
-        ([math.nan, None], ["NaN", None]),
-        (["a", math.nan, 0.5], ["a", "NaN", 0.5]),
-        (["a", math.inf], ["a", "Infinity"]),
-        ([["a", math.nan], math.nan], [["a", "NaN"], "NaN"]),
+        (["a", math.nan, None], ["a", None, None], {}),
+        (["NaN", math.nan], ["NaN", None], {"texts": [0]}),
+        ([math.nan, None], ["NaN", None], {}),
+        (["a", math.nan, 0.5], ["a", "NaN", 0.5], {}),
+        (["a", math.inf], ["a", "Infinity"], {}),
+        ([["a", math.nan], math.nan], [["a", "NaN"], "NaN"], {}),
     ],
 )
-def test_nan_among_texts_is_a_missing_cell(cells: list[Any], kept: list[Any], store: RunMedia) -> None:
-    """As pandas has it; as the word ``NaN`` it couldn't be told from a text, and W&B showed that."""
+def test_nan_among_texts_is_a_missing_cell(
+    cells: list[Any], kept: list[Any], texts: dict[str, Any], store: RunMedia
+) -> None:
+    """As pandas has it; as the word ``NaN`` it couldn't be told from a text, and W&B showed that. Which is a text
+    is told by its number among such names."""
     record = media.record("t", Table(columns=["n", "x"], data=list(enumerate(cells))), 1, 2.0, store)
-    assert record.items[0].data == {"columns": ["n", "x"], "rows": [list(row) for row in enumerate(kept)]}
+    assert record.items[0].data == {"columns": ["n", "x"], "rows": [list(row) for row in enumerate(kept)], **texts}
 
 
 def test_numbers_of_any_class_are_numbers_in_a_table(store: RunMedia) -> None:

@@ -24,9 +24,20 @@ PRELOADS = "trackers.preloads"
 
 BUILT_IN: dict[str, str] = {
     name: f"trackers.backends.{name}.tracker:{name.capitalize()}Tracker"
-    for name in ("wandb", "trackio", "tensorboard", "mlflow", "json", "csv", "benchmark", "session", "console",
-                 "progress", "storage")
-}  # fmt: skip
+    for name in (
+        "wandb",
+        "trackio",
+        "tensorboard",
+        "mlflow",
+        "json",
+        "csv",
+        "benchmark",
+        "session",
+        "console",
+        "progress",
+        "storage",
+    )
+}
 """The built-in trackers, one line each, in the form of entry points, so that both are loaded by one function.
 
 The folder ``trackers/backends/NAME`` holds ``NameTracker`` in ``tracker.py`` and ``NamePrecheck`` in ``precheck.py``.

@@ -236,7 +236,7 @@ class RunSummary(MutableMapping[str, Any]):
         try:
             changes = {**({} if values is None else dict(values)), **more}
             if changes:
-                self._lists.update({name: _listed(value) for name, value in flatten(changes)})
+                self._lists.update(_lists_of(changes))
                 self._note_media(changes)
                 self._record(changes, within)
         except Exception as error:
@@ -263,6 +263,13 @@ class RunSummary(MutableMapping[str, Any]):
 def _unrecorded_summary(values: dict[str, Any]) -> RunSummary:
     """What a copy of a summary is: its changes are its own."""
     return RunSummary(lambda changes, within: values.update(changes), values=values)
+
+
+def _lists_of(changes: dict[str, Any]) -> dict[str, list[Any] | None]:
+    try:
+        return {name: _listed(value) for name, value in flatten(changes)}
+    except RecursionError:  # a mapping that holds itself
+        return {name: _listed(value) for name, value in changes.items()}
 
 
 def _listed(value: Any) -> list[Any] | None:

@@ -29,10 +29,7 @@ class AttemptClock:
     """
 
     def __init__(
-        self,
-        created: float,
-        spans: Iterable[Sequence[float]] = (),
-        pauses: Iterable[tuple[float, float]] = (),
+        self, created: float, spans: Iterable[Sequence[float]] = (), pauses: Iterable[tuple[float, float]] = ()
     ) -> None:
         self._created = created
         self._pauses = list(pauses)
