@@ -31,6 +31,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -257,15 +258,12 @@ class WandbTracker(WandbPrecheck):
         self._last_seq = point.seq
         self._restart_points = [earlier for earlier in self._restart_points if earlier.seq <= point.seq]
         self._rows = HistoryRows(
-            self._send,
-            last_step,
-            DestinationRows(self._destination_rows(point.first, last_step)),
-            point,
-            self.comparison,
-            state.row[1] if state.row and state.row[0] == last_step else None,
-        )
+            self._send, last_step, DestinationRows(self._destination_rows(point.first, last_step)), point,
+            self.comparison, state.row[1] if state.row and state.row[0] == last_step else None,
+        )  # fmt: skip
         self._samples = SampleSender(self._run, self._held_events)
         self._open_file = datastore_writer.GrowingFile(self._session.file)
+        self._unwritten: list[dict[str, Any]] = []  # rows that the client may not have written to the file yet
         self._scratch = tempfile.TemporaryDirectory(prefix="trackers-wandb-")
         self._reapply(next((axes for number, axes in state.axes if number == point.seq), {}))
         self._recount([])
@@ -611,7 +609,8 @@ class WandbTracker(WandbPrecheck):
         """Have the last values be of rows that count, if W&B may have others. files: beside earlier sessions'."""
         if self._state.recount and not self._file_ranges.missing_count():
             of_files = (row for path in [*self._earlier_files(), *files] for row in datastore_writer.history(path))
-            rows = self._session.rows(0, self._rows.last) if self._session.online else of_files
+            waiting = (row for row in self._unwritten if row["_step"] > self._open_file.last)
+            rows = self._session.rows(0, self._rows.last) if self._session.online else chain(of_files, waiting)
             summary.count_without(self._results, rows, self._state.rewinds)
 
     def _await_file(self) -> None:
@@ -726,6 +725,8 @@ class WandbTracker(WandbPrecheck):
         else:
             self._results.publish(values, int(runtime_s))
         self._session.publish(row.number, {name: summary.json_text(value) for name, value in values.items()})
+        if not self._session.online and not private_names.writes_rows_at_once():
+            self._unwritten.append(values)
 
     def _limit_row_length(self, values: dict[str, Any]) -> None:
         """Begin a new row if the texts would make the current one longer than W&B's client accepts.
@@ -902,6 +903,7 @@ class WandbTracker(WandbPrecheck):
     def _note_file_rows(self) -> None:
         """Note up to which row the offline file was read: it may be uploaded and removed at any time."""
         self._confirmed_step = max(self._confirmed_step, self._open_file.read_new())
+        self._unwritten = [row for row in self._unwritten if row["_step"] > self._open_file.last]
         point = newest_restart_point(self._restart_points, self._confirmed_step)
         self._file_ranges.extend(point.seq)
         if point.seq > RestartPoint(*self._state.filed).seq:
