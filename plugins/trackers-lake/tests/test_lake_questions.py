@@ -36,6 +36,7 @@ def test_spark_gives_the_rows_of_duckdb(source: str, cluster: str) -> None:
     with master as address:
         answers = lake_questions.by_spark(source, address, QUESTIONS)
     for question, answer in zip(QUESTIONS, answers, strict=True):
+        assert answer.rows is not None, question.name
         assert differences(answer.rows, by_duckdb(source, question), question.summed) == 0, question.name
 
 
