@@ -552,6 +552,23 @@ print(len(calls), end="", flush=True)
 """
 
 
+def test_problem_while_the_interpreter_ends_is_as_masked_as_any() -> None:
+    """An error that it quotes may hold a secret, and escapes of the terminal."""
+    script = (
+        "import sys, trackers\n"
+        "run = trackers.init('json', project='p', mode='offline')\n"
+        "sys.is_finalizing = lambda: True\n"
+        "run._recorder.problem('log: no answer to DB_PASSWORD=Summer.Rain2026 \\x1b[2J')\n"
+        "run._recorder.problem('log: another')\n"
+    )
+    environment = {**os.environ, "TRACKER_RELAY": "n"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    (said,) = [line for line in done.stderr.splitlines() if "→ offline, for json" not in line]
+    assert said.startswith("trackers: log: no answer to DB_PASSWORD=")
+    assert "Summer" not in said
+    assert "\x1b" not in said
+
+
 def test_calls_while_the_interpreter_ends_are_one_line(tmp_path: Path) -> None:
     """Whatever of a run a destructor calls after the last line raises nothing; that it's lost is said once."""
     script = tmp_path / "late.py"

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from trackers import errors, records
 from trackers.journal.attempts import AttemptHistory
-from trackers.journal.messages import show_once
+from trackers.journal.messages import printable, show_once
 from trackers.journal.run_directory import RunDirectory, replace_file
 from trackers.journal.status import last_status
 from trackers.journal.stream import RETRY_S, StreamWriter, why_refused
@@ -161,9 +161,9 @@ class Recorder:
 
     def problem(self, text: str, about: str = "") -> None:
         """Say on stderr, once, what couldn't be done. about: what counts as the same, where the text differs."""
-        if sys.is_finalizing():
-            return say(text)
         with suppress(Exception):
+            if sys.is_finalizing():
+                return say(printable(text))
             show_once(text, self._problems, about)
 
     def log(self, values: Mapping[str, Any], step: Any, keep: bool | None) -> None:
