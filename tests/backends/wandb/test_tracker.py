@@ -75,6 +75,26 @@ def test_launch_is_not_imported_to_look_for_what_cannot_be_there(monkeypatch: py
         assert wandb.Run._detect_and_apply_job_inputs is look
 
 
+def test_settings_that_a_client_does_not_know_are_left_out(
+    server: WandbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with wandb 0.30, which refused ``x_transaction_log_flush_interval`` and with it the run: all values arrive."""
+    import wandb
+
+    class Older(wandb.Settings):  # a client's settings refuse what they don't know
+        pass
+
+    for name in ("x_transaction_log_flush_interval", "x_server_side_derived_summary", "x_save_requirements"):
+        Older.model_fields.pop(name, None)
+    Older.model_rebuild(force=True)
+    with pytest.raises(ValueError, match="x_save_requirements"):
+        Older(x_save_requirements=True)
+    monkeypatch.setattr(wandb, "Settings", Older)
+    run = driver(tmp_path)
+    run.deliver(training(10))
+    assert_is_training(server.runs[ID].history, 10)
+
+
 @pytest.mark.slow
 def test_online_holds_the_whole_run(server: WandbServer, tmp_path: Path) -> None:
     """1,000 steps of ten values arrive with steps, times, configuration, names, tags and results."""
