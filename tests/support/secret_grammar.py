@@ -835,6 +835,14 @@ reference of rust|const {N}: &str = "{v}";|pm
 value before its key|{{"value": "{v}", "key": "{n}"}}|m
 user of xh|xh -a ada:{v} h/x|p
 user of mysql in sql|create user ada identified by {v}|h
+user of cifs|mount -t cifs //nas/x /mnt -o username=ada%{v},vers=3.0|p
+comment behind a variable|x = "{v}"  # {w}|h
+comment behind in c|x = "{v}";  // {w} of ada|h
+comment above|# {w}\nx = "{v}"|h
+comment above in c|    // {w}:\n    x: "{v}",|h
+sentence above|Your new {w} is:\n\n  {v}\n|h
+sentence above, quoted|Copy your {w}:\n`{v}`|h
+frame of pandas|   lr {n:>70}  seed\n0 0.1 {v:>70}     3\n1 0.2 {v:>70}     4|pm
 """
 
 

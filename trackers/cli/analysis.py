@@ -23,6 +23,7 @@ from trackers.cli.common import (
     RunsDir,
     SortBy,
     SourceArgument,
+    SourcesArgument,
     Statuses,
     Watch,
     inputs,
@@ -352,14 +353,7 @@ def report(
 
 
 def best(
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SOURCE…]",
-            help="Runs, projects, directories, as for `trackers compare`; default all runs.",
-            autocompletion=completion.runs,
-        ),
-    ] = None,
+    sources: SourcesArgument = None,
     metric: Annotated[
         str,
         typer.Option(
@@ -540,14 +534,7 @@ def argv(run: SourceArgument = "latest", directory: RunsDir = None, as_json: AsJ
 
 def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="DuckDB's SQL.")],
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SOURCE…]",
-            help="Runs, projects, directories, as for `trackers compare`; default all runs.",
-            autocompletion=completion.runs,
-        ),
-    ] = None,
+    sources: SourcesArgument = None,
     engine: Annotated[
         str,
         typer.Option(

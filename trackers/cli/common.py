@@ -86,6 +86,14 @@ RUNS_HELP = (
 OneRun = Annotated[
     str, typer.Argument(metavar="RUN", help="A run, as for `trackers keys`.", autocompletion=completion.runs)
 ]
+SourcesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SOURCE…]",
+        help="Runs, projects, directories, as for `trackers compare`; default all runs.",
+        autocompletion=completion.runs,
+    ),
+]
 RunsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[RUN…]", help=f"{RUNS_HELP}; default all.", autocompletion=completion.runs),

@@ -446,11 +446,7 @@ def _show_names(run: dict[str, Any]) -> None:
             steps = "no step" if entry["first_step"] is None else f"steps {entry['first_step']} to {entry['last_step']}"
             counted = f"{entry['count']:,} value{'s' if entry['count'] != 1 else ''}"
             what = f"{counted}, {steps}, last " if group != "final" else ""
-            print(f"  {_printable_name(name):<{width}}  {what}{printable(show_number(entry['last']), 200)}")
+            legible = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name)
+            print(f"  {legible:<{width}}  {what}{printable(show_number(entry['last']), 200)}")
     for title in ("media", "artifacts"):
         _show_files(f"{title.capitalize()}: {len(run[title]):,}", run[title], len(run[title]))
-
-
-def _printable_name(name: str) -> str:
-    """A whole name without the characters that a terminal interprets."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in name)

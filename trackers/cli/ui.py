@@ -13,8 +13,7 @@ from typing import Annotated
 
 import typer
 
-from trackers.cli import completion
-from trackers.cli.common import RunsDir, printable, resolve_conditions
+from trackers.cli.common import RunsDir, SourcesArgument, printable, resolve_conditions
 from trackers.cli.roots import runs_root
 
 LEADING = (
@@ -25,14 +24,7 @@ LEADING = (
 
 
 def ui(
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SOURCE…]",
-            help="As for `trackers compare`; default every run of --dir.",
-            autocompletion=completion.runs,
-        ),
-    ] = None,
+    sources: SourcesArgument = None,
     port: Annotated[int | None, typer.Option(help="Port; 0: any free one. Default 7007, or any if taken.")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on. Others than this machine's own can be reached.")] = (
         "127.0.0.1"

@@ -371,17 +371,14 @@ def describe(changed: dict[str, tuple[Any, Any]]) -> str:
     parts = []
     for name, (old, new) in changed.items():
         if name == "tags":
-            parts.append(" ".join(["tags", *(f"+{tag}" for tag in new if tag not in old), *_removed_tags(old, new)]))
+            gone = [f"-{tag}" for tag in old if tag not in new] or ([] if set(new) - set(old) else ["in another order"])
+            parts.append(" ".join(["tags", *(f"+{tag}" for tag in new if tag not in old), *gone]))
         elif name == "notes":
             parts.append(f"notes {_short(new)}" if new else "notes removed")
         else:
             arrow = f"{_short(old)} → " if old else ""
             parts.append(f"{name} {arrow}{_short(new)}" if new else f"{name} {_short(old)} removed")
     return ", ".join(parts)
-
-
-def _removed_tags(old: Sequence[str], new: Sequence[str]) -> list[str]:
-    return [f"-{tag}" for tag in old if tag not in new] or ([] if set(new) - set(old) else ["in another order"])
 
 
 def _short(text: str) -> str:

@@ -337,7 +337,7 @@ class LineMask:
             if begin is not None and _PEM_END.search(text, begin.end()) is None:
                 self._lines_of_key = 1
         named, self._named = self._named, names_next(text)
-        if named and not self._named and text[:1].isspace() and named.count("\n") < 4:
+        if named and not self._named and (text[:1].isspace() or not text) and named.count("\n") < 4:
             self._named = f"{named}\n{text[:400]}"  # the value may stand below: name:, type: string, value: …
         masked, self._table = self._after(named, text)
         return masked

@@ -340,8 +340,9 @@ def _is_told(match: re.Match[str], name: str, value: str, verb: str) -> bool:
 
 
 class Columns(NamedTuple):
-    """What separates the columns of a table, and their names; "-": what is indented below a name, "kind": a cluster's
-    Secret, "<": OpenVPN's user and password, "result": Terraform's, "chap": the columns of pppd's secrets."""
+    """What separates the columns of a table, and their names; "": the head of a frame, as pandas prints it; "-": what
+    is indented below a name, "kind": a cluster's Secret, "<": OpenVPN's user and password, "result": Terraform's,
+    "chap": the columns of pppd's secrets."""
 
     separator: str
     names: tuple[str, ...]
@@ -371,6 +372,8 @@ def columns(line: str, ruled: bool = False) -> Columns | None:
     if block is not None:
         name = block["name"]
         return Columns("-", (name,), len(block["indent"])) if is_of_secrets(name) else None
+    if line[:1] == " " and "  " in line and all(map(_HEAD.fullmatch, line.split())):  # as pandas prints a frame
+        return Columns("", (line.rstrip(),)) if any(map(meaning, line.split())) else None
     for separator in ("|", "\t", ",", ";", "  "):
         if separator not in line or (separator == "  " and not line.isupper() and not ruled):
             continue
@@ -403,6 +406,8 @@ def in_columns(line: str, table: Columns) -> str | None:
     if separator == "chap":
         one = _CHAP.match(line)
         return line if one is None else line[: one.start("value")] + MASK + line[one.end("value") :]
+    if separator == "":
+        return _in_frame(line, names[0])
     edge = "|" if separator == "|" else ""
     bare = line.strip()
     row = bare.removeprefix(edge).removesuffix(edge)
@@ -418,6 +423,19 @@ def in_columns(line: str, table: Columns) -> str | None:
                 line = line.replace(value, MASK, 1)
             cells[place] = cell.replace(value, MASK, 1)
     return line if separator == "  " else line.replace(row, separator.join(cells), 1)
+
+
+def _in_frame(line: str, head: str) -> str | None:
+    """A row of a frame whose columns end where their names in its head do, masked; None: the line is no row of it."""
+    if len(line.rstrip()) != len(head):
+        return None
+    for name in reversed(list(re.finditer(r"\S+", head))):
+        value = re.search(r"\S+(?: \S+)*$", line[: name.end()])
+        if value is None or meaning(name[0]) < Secrecy.PERHAPS or not is_secret(name[0], value[0]):
+            continue
+        if looks_made(value[0]) or not OF_TOKENS.fullmatch(name[0]):
+            line = line[: value.start()] + MASK + line[value.end() :]
+    return line
 
 
 def _in_block(line: str, name: str, indent: int) -> str | None:
@@ -576,9 +594,16 @@ def _of_before(match: re.Match[str]) -> bool:
 
 
 def _of_comment(match: re.Match[str]) -> bool:
-    """Of a value that only the comment behind it says something of."""
-    named = max(map(meaning, match["comment"].split()), default=Secrecy.NOTHING)
+    """Of a value that only the comment behind or above it says something of."""
+    named = max(map(meaning, (match["comment"], *match["comment"].split())))
     return named >= Secrecy.SECRET and is_shaped(match["value"]) and _always(match)
+
+
+def _of_alone(match: re.Match[str]) -> bool:
+    """Of a value alone in its line, below a sentence that ends with its name."""
+    value = match["value"]
+    chosen = meaning(match["name"]) is Secrecy.PASSWORD and is_mixed(value)
+    return (is_shaped(value) or chosen) and not refers(value) and _always(match)
 
 
 def _of_login(match: re.Match[str]) -> bool:
@@ -831,6 +856,8 @@ CONTEXTS = Contexts(
     Context((":587", ":465"), _in(
         r"~BEGIN~\[?[\w.\-]{1,200}\]?:\d{2,3}[ \t]{1,80}[^\s:]{1,200}:(?P<value>\S{3,200})~END~",
     ), _always),
+    # username=ada%value
+    Context(("user",), _in(r"""\buser(?:name)?=[\w.\\@\-]{1,80}%(?P<value>[^\s,;&"'%]{4,400})"""), _always),
     # user "ada" pass "value"
     Context(("pass",), _in(
         r"""\b(?:user|login)[ ]["']?[^\s"']{1,80}["']?[ ](?:pass|passwd)[ ](?=["'])~QUOTED~""",
@@ -840,9 +867,9 @@ CONTEXTS = Contexts(
         r"""\b(?:[uU]se|[eE]nter|[tT]ype)[ ](?P<quote>["'`]?)(?P<value>[^\s"'`]{6,200})(?P=quote)""",
         r"[ ]as[ ](?:the[ ]|your[ ]|a[ ])?~NAME~",
     ), _of_before),
-    Context(("send", "default", "value"), _in(
-        r"""\b(?:send(?:[ ]--)?[ ]|(?:default|value)\s{0,8}[:=]\s{0,8})(?P<quote>["'])(?P<value>[^\s"']{6,200}?)""",
-        r"(?:\\[rn])?(?P=quote)[ \t;]{1,8}(?:\#|//)(?P<comment>[^\n]{1,120})$",
+    Context(("#", "//"), _in(
+        r"""\b(?:send(?:[ ]--)?[ ]|[a-zA-Z]\w{0,40}\s{0,8}[:=]\s{0,8})(?P<quote>["'])(?P<value>[^\s"']{6,200}?)""",
+        r"(?:\\[rn])?(?P=quote)[ \t;,]{1,8}(?:\#|//)(?P<comment>[^\n]{1,120})$",
     ), _of_comment),
     # name = [[value]]
     Context(("[[",), _in(r"~NAME~\s?=\s?\[\[(?P<value>[^\n\[\]]{3,400})\]\]"), _by_name),
@@ -986,6 +1013,16 @@ SPANNING = Contexts(
     Context(("variable", "output"), _in(
         r"""\b(?:variable|output)\s{1,8}["']~NAME~["']\s{0,8}\{[^{}]{0,400}?\b(?:default|value)\s{0,8}=\s{0,8}~QUOTED~""",
     ), _by_name),
+    # A comment that says so, and variable = "value" below
+    Context(("#", "//"), _in(
+        r"^[ \t]{0,80}(?:\#|//)[ \t]{0,8}(?P<comment>[^\n]{1,120}?)[ \t.:]{0,8}\r?\n",
+        r"""[ \t]{0,80}[a-zA-Z][\w.]{0,40}\s{0,8}[:=]\s{0,8}(?P<quote>["'])(?P<value>[^\s"']{6,200})(?P=quote)[,;]?$""",
+    ), _of_comment),
+    # Your API key is:, and the value alone below, behind an empty line perhaps
+    Context(("is:", "key:", "token:", "password:", "secret:"), _in(
+        r"""(?i:\b(?P<name>~SAID~))[^\n:=]{0,30}:[ \t]{0,8}\r?\n(?:[ \t]{0,8}\r?\n)?[ \t>]{0,80}""",
+        r"""(?P<quote>[`"']?)(?P<value>[^\s"'`]{6,400})(?P=quote)[ \t]{0,8}\r?$""",
+    ), _of_alone),
     # name:, and value: below
     Context(("val", "default"), _in(
         r"""^(?P<indent>[+\- ]?[ \t]{0,80})(?:-[ ])?["']?~NAME~["']?:[ \t]{0,8}\{?[ \t]{0,8}\r?\n""",
@@ -1033,7 +1070,7 @@ QUERY = Contexts(Context(("=",), _in(
 COMMANDS = (
     "ftp(", "ftp_tls(", "login", "echo ", "printf ", "identified", "securestring", "pass:", "sqlplus", "oracle",
     "impdp ", "expdp ", "rman ", "sqlldr", ".init(", ".experiment(", ".api(", "fernet(", "hmac.new(", "session(", "<<<",
-    ":543", ":6432:", "getconnection(", "directoryentry(", "client(", "connect(", "mysqli(", "wifi:", "setuser",
+    "cifs", ":543", ":6432:", "getconnection(", "directoryentry(", "client(", "connect(", "mysqli(", "wifi:", "setuser",
     "snmp-server", "rocommunity", "rwcommunity", "{plain", "{clear", "crypt}", "{sha", "{ssha", "md5}", ":587", ":465",
     "htpasswd", "send \"", "send --", "sendline(", "::add-mask::", "issecret=true", "/t/", "mot de passe", *PROGRAMS,
 )  # fmt: skip
@@ -1042,12 +1079,12 @@ COMMANDS = (
 _NAME_OF_NEXT = re.compile(
     r"""(?:(?:\b(?:name|key|Name|Key)["']?[ ]{0,4}[:=][ ]{0,4}["']?|<(?:name|key)>)"""
     r"""(?P<name>[A-Za-z_][\w.\-]{0,80})(?:["']?,?|</(?:name|key)>)"""
-    r"""|["']?(?P<block>[A-Za-z_][\w.\-]{0,80})["']?(?::(?:[ ]{1,8}(?:[|>][+\-]?|\{))?|[ ]{0,8}=[ ]{0,8}\\?)"""
+    r"""|["']?(?P<block>[A-Za-z_][\w.\-]{0,80})["']?(?: is)?(?::(?:[ ]{1,8}(?:[|>][+\-]?|\{))?|[ ]{0,8}=[ ]{0,8}\\?)"""
     r"""|(?P<text>[A-Za-z_][\w.\-]{0,80})[ ]?[=:][ ]?(?:"{3}|'{3})"""
     r"""|^[ \t]{0,80}\*[ ]-[ ](?P<item>[A-Za-z][\w .\-]{0,60}?)[`"']{0,2}"""
     r"""|^[ \t]{0,80}\?[ ]{1,8}["']?(?P<asked>[A-Za-z_][\w.\-]{0,80})["']?"""
     r"""|(?P<prompt>assword|passphrase|passcode)[: *]{0,4}["']\)?"""
-    r"""|^[ \t]{0,8}(?P<alone>[A-Za-z_][\w.]{0,80})"""
+    r"""|^[ \t]{0,8}(?P<alone>[A-Za-z_][\w.]{0,80})|^[ \t]{0,80}(?:\#|//)[ \t]{0,8}(?P<comment>[^\n.:]{1,120})[.:]?"""
     r"""|\b(?:variable|output)[ ]{1,8}["'](?P<variable>[A-Za-z_][\w.\-]{0,80})["'][ ]{0,8}\{)[ ]{0,8}\r?$"""
 )
 

@@ -246,7 +246,8 @@ def meaning(name: str) -> Secrecy:
         return Secrecy.WEAK
     if words[0] == "existing" or _is_about_one(last, pairs):
         return Secrecy.NOTHING
-    if last in _PASSWORDS_LAST or any(map(_is_password, words)) or any(map(_is_pass, pairs)):
+    is_pass = any(pair in _PINS or (pair[1] == "pass" and pair[0] not in _PASSES) for pair in pairs)
+    if last in _PASSWORDS_LAST or any(map(_is_password, words)) or is_pass:
         return Secrecy.PASSWORD
     if last == "sas" or any(map(_is_secret, words)) or not _PAIRS.isdisjoint(pairs):
         return Secrecy.SECRET
@@ -315,10 +316,6 @@ def _of_login(words: list[str], upper: bool) -> Secrecy:
     if not before or upper:
         return Secrecy.SECRET
     return Secrecy.PERHAPS if last == "auth" else Secrecy.WEAK
-
-
-def _is_pass(pair: tuple[str, str]) -> bool:
-    return pair in _PINS or (pair[1] == "pass" and pair[0] not in _PASSES)
 
 
 def _is_password(word: str) -> bool:
