@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import mcp_project as project
 import pytest
 import trackers_mcp.tools as tools_module
+from trackers_mcp import asking
 from trackers_mcp.answers import BUDGET, CHARACTERS, plain, shown
 from trackers_mcp.tools import TOOLS, Tools, allowed, call
 
@@ -392,6 +394,43 @@ def test_picture_is_one(tools: Tools) -> None:
 def test_sql_reads_no_file(tools: Tools) -> None:
     """The tables alone."""
     assert "error" in ask(tools, "sql", query="select * from read_csv('/etc/passwd')")["from_runs"]
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("select levenshtein(repeat('a', 1000000), repeat('b', 1000000))", "more than 1 seconds"),
+        ("select count(*) from range(1000000000000)", "more than 1 seconds"),
+        ("select * from range(1000000000000)", "more than 1 seconds|more memory"),
+        ("select list_sum(range(4000000000))", "more memory|more than 1 seconds"),
+    ],
+)
+def test_sql_that_never_ends_is_ended(
+    query: str, says: str, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Also where DuckDB looks at nothing in the midst of a value, and the next query is answered."""
+    monkeypatch.setattr(asking, "QUERY_S", 1.0)
+    assert re.search(says, ask(tools, "sql", query=query)["from_runs"]["error"])
+    monkeypatch.undo()
+    assert ask(tools, "sql", query="select 1 as one")["from_runs"] == {"columns": ["one"], "rows": [[1]]}
+
+
+def test_sql_whose_process_ends_is_an_error(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server goes on."""
+    monkeypatch.setattr(asking, "_BOOT", "import os; os.abort()")
+    assert "ended its process" in ask(tools, "sql", query="select 1")["from_runs"]["error"]
+
+
+def test_sql_takes_no_module_from_the_directory(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """What lies where the agent works is no program."""
+    for name in ("json", "duckdb", "trackers", "trackers_mcp", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert ask(tools, "sql", query="select 1 as one")["from_runs"]["rows"] == [[1]]
+    assert not (tmp_path / "ran").exists()
 
 
 def test_hands_are_only_what_was_allowed() -> None:

@@ -33,6 +33,7 @@ from trackers.readers.boundary import boundary
 from trackers.readers.console import RunConsole, lines_of
 from trackers.readers.run_data import RunData
 from trackers.records import Finish, Span, name_floats, plain_name
+from trackers_mcp import asking
 from trackers_mcp.answers import BUDGET, MOST_BUDGET, answer, page, plain, within
 
 EDIT, STOP, ALERTS = "edit", "stop", "alerts"
@@ -209,11 +210,10 @@ class Tools:
         steps_per_s, …), metrics (run, name, step, time, value), system (run, name, time, value), config and summary
         (run, name, value, number).
         """
-        table = sql(query, self._named([]), root=self._root).table
-        rows = [list(row.values()) for row in table.to_pylist()]
-        kept, left = page(rows, 0, limit, min(max(budget, 100), MOST_BUDGET), "rows")
-        left = [text.partition(":")[0] + ": say LIMIT and OFFSET, or a larger limit" for text in left]
-        return answer({"columns": table.column_names, "rows": kept}, left_out=left)
+        columns, rows, count = asking.ask(query, self._named([]), self._root, limit, min(max(budget, 100), MOST_BUDGET))
+        more = count - len(rows)
+        left = [f"{more} of {count} rows: say LIMIT and OFFSET, or a larger limit"] if more else []
+        return answer({"columns": columns, "rows": rows}, left_out=left)
 
     def console(self, run: str, tail: int = 40, search: str = "", rank: int | None = None) -> dict[str, Any]:
         """The last lines that a run printed, or the lines with a text in them and their numbers.
