@@ -102,8 +102,12 @@ def copy(where: str, root: Path, below: str = "", *, keep: Callable[[StoredRun],
         Unavailable, Refused: the store can't be read. What was copied before stays.
     """
     store = Store(where)
+    return copy_runs(store, root, [run for run in stored_runs(store, below) if keep(run)])
+
+
+def copy_runs(store: Store, root: Path, runs: Collection[StoredRun]) -> list[str]:
+    """Bring a directory's copies of runs that were just listed up to date; as :func:`copy`."""
     confined.make_private(root)
-    runs = [run for run in stored_runs(store, below) if keep(run)]
     copied = []
     with progress(f"copying from {store.where}", "runs") as report, ThreadPoolExecutor(THREADS) as pool:
         for number, (run, changed) in enumerate(zip(runs, pool.map(lambda run: _copy(store, root, run), runs))):  # noqa: B905
@@ -317,8 +321,18 @@ class Following(threading.Thread):
 def refresh(where: str, root: Path) -> None:
     """Copy what is new, and remove what the store hasn't any more."""
     began = sightings.now()
-    current = set(copy(where, root))
-    marker = f"{where}\n".encode() + msgspec.json.encode(began)
+    store = Store(where)
+    refresh_runs(store, root, stored_runs(store), began)
+
+
+def refresh_runs(
+    store: Store, root: Path, listed: list[StoredRun], began: sightings.Moment,
+    keep: Callable[[StoredRun], bool] = lambda run: True,
+) -> None:  # fmt: skip
+    """The same with a listing that began at a moment; copies of runs that aren't wanted stay as they are."""
+    current = {str(root / run.project / run.id) for run in listed if not keep(run)}
+    current.update(copy_runs(store, root, [run for run in listed if keep(run)]))
+    marker = f"{store.where}\n".encode() + msgspec.json.encode(began)
     confined.write_whole(root / addresses.COPY_MARKER, marker, root=root)
     for versions in root.glob(f"*/*/{VERSIONS}"):
         if str(versions.parent) not in current and not versions.parent.is_symlink():

@@ -9,19 +9,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from lake_support import held
-from trackers_lake.collect import Claims, Round, collect
+from trackers_lake.collect import Claim, Claims, Directory, Round, Stored, collect
 from trackers_lake.tables import Lake
 
 from tests.analysis.support import T0, write_run
 from tests.helpers import wait_for
 from trackers.errors import Damaged, NotFound, Unavailable
+from trackers.journal.run_directory import find_runs
+from trackers.object_storage.shipping import Sender
 from trackers.object_storage.store import Store
+from trackers.support import machines, processes
 from trackers.testing.driver import python_path
 
 
@@ -49,7 +53,7 @@ def test_rounds_put_in_what_is_new_by_one_commit_of_each_table() -> None:
     """All runs at once, and nothing where nothing is new."""
     grow(3)
     done: list[Round] = []
-    collect(lambda: [Path("runs")], "lake", tell=done.append, wait=rounds([lambda: grow(5), lambda: None]))
+    collect([Directory(Path("runs"))], "lake", tell=done.append, wait=rounds([lambda: grow(5), lambda: None]))
     assert [(one.projects, one.runs, len(one.added.added), one.added.unchanged) for one in done] == [
         (2, 4, 4, 0), (2, 4, 4, 0), (2, 4, 0, 4),
     ]  # fmt: skip
@@ -73,7 +77,7 @@ def test_round_of_many_runs_takes_no_more_requests_than_one_of_few(monkeypatch: 
     for runs in (4, 30):
         grow(2, runs)
         changes: list[Callable[[], None]] = [lambda runs=runs: (grow(4, runs), asked.clear())]  # type: ignore[misc]
-        collect(lambda: [Path("runs")], f"lake{runs}", tell=lambda done: None, wait=rounds(changes))
+        collect([Directory(Path("runs"))], f"lake{runs}", tell=lambda done: None, wait=rounds(changes))
         counts.append(len(asked))
     assert counts[0] == counts[1]
 
@@ -114,13 +118,14 @@ def test_outage_costs_a_round(problem: type[Exception], monkeypatch: pytest.Monk
     grow(3)
     failing = iter([True, False])
 
-    def roots() -> list[Path]:
-        if next(failing):
-            raise problem("s3://bucket can't be reached")
-        return [Path("runs")]
+    class Failing(Directory):
+        def projects(self) -> Iterable[str]:
+            if next(failing):
+                raise problem("s3://bucket can't be reached")
+            return super().projects()
 
     said: list[str] = []
-    collect(roots, "lake", failed=said.append, wait=rounds([lambda: None]))
+    collect([Failing(Path("runs"))], "lake", failed=said.append, wait=rounds([lambda: None]))
     assert said == ["s3://bucket can't be reached"]
     assert len(held("lake")) == 4
 
@@ -161,3 +166,46 @@ def test_what_is_no_directory_is_named() -> None:
 
     assert "is no directory of runs" in str(run_cli("lake", "collect", "nothing", "lake").exception)
     assert "needs runs and a lake" in str(run_cli("lake", "collect", "runs").exception)
+
+
+def test_project_of_a_process_that_is_gone_is_taken_over_at_once() -> None:
+    """On its machine the others needn't wait; a process of another machine may live on."""
+    store = Lake("lake", make=True).store
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    here, start = machines.machine(), processes.process_start(gone.pid)
+    gone.wait()
+    for project, claim in {
+        "gone": Claim("other", 1, *here, gone.pid, start),
+        "reused": Claim("other", 1, *here, os.getpid(), 1.0),
+        "lives": Claim("other", 1, *here, os.getpid(), processes.process_start(os.getpid())),
+        "elsewhere": Claim("other", 1, "other", "boot", "1", gone.pid, start),
+        "before": Claim("other", 1),
+        "hostile": Claim("other", 1, *here, 2**62, 1e300),
+    }.items():
+        store.put(f"collectors/{project}.json", msgspec.json.encode(claim))
+    store.put("collectors/wrong.json", b'{"holder": "other", "pid": "1"}')
+    projects = ["gone", "reused", "lives", "elsewhere", "before", "hostile", "wrong"]
+    assert Claims(store, 1000.0).take(projects) == {"gone", "reused", "hostile"}
+
+
+def test_collectors_copy_the_runs_of_their_own_projects_alone(tmp_path: Path) -> None:
+    """What another looks after isn't fetched; a project that was taken over is; a run that was removed goes."""
+    where = f"file://{tmp_path}/store"
+    grow(3)
+    for run in find_runs(Path("runs")):
+        Sender(Store(where), run.path, "/".join(run.path.parts[-2:])).finish()
+    other = Claims(Lake("lake", make=True).store, 1000.0)
+    assert other.take(["p1"]) == {"p1"}
+    seen: list[tuple[int, int, int, set[str]]] = []
+
+    def tell(one: Round) -> None:
+        copied = {run.path.name for run in find_runs(tmp_path / "copy")}
+        seen.append((one.projects, one.all_projects, one.runs, copied))
+
+    def remove() -> None:
+        store = Store(where)
+        store.delete([entry.name for entry in store.objects("p0/r2")])
+
+    source = Stored(where, tmp_path / "copy")
+    collect([source], "lake", tell=tell, wait=rounds([remove, other.release]))
+    assert seen == [(1, 2, 2, {"r0", "r2"}), (1, 2, 1, {"r0"}), (2, 2, 3, {"r0", "r1", "r3"})]

@@ -121,13 +121,19 @@ def collect(
     def failed(text: str) -> None:
         print(f"trackers: {printable(text)}: the next round tries again", file=sys.stderr, flush=True)
 
-    def roots() -> list[Path]:
-        return [runs_root(Path(source), follow=False) for source in directories]
-
+    places = [
+        collecting.Stored(source, copy_for_collectors(source)) if is_address(source)
+        else collecting.Directory(Path(source)) for source in directories
+    ]  # fmt: skip
     collecting.collect(
-        roots, where.removeprefix("lake:"), every_s=every, keep_s=keep * DAY_S, tell=tell, failed=failed,
+        places, where.removeprefix("lake:"), every_s=every, keep_s=keep * DAY_S, tell=tell, failed=failed,
         wait=stopped.wait,
     )  # fmt: skip
+
+
+def copy_for_collectors(store: str) -> Path:
+    """The directory of the copy that this machine's collectors have of a store's runs: of some projects alone."""
+    return runs_root(Path(store), copy=False).with_name("collected")
 
 
 def _copy(store: str) -> str:
