@@ -6,14 +6,15 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-_POINT = re.compile(r'^\[project\.entry-points\."trackers\.(\w+)"\]\n(\w+) = "(.*)"$', re.M)
+_POINTS = re.compile(r'^\[project\.entry-points\."trackers\.(\w+)"\]\n((?:\w+ = ".*"\n)+)', re.M)
+_POINT = re.compile(r'(\w+) = "(.*)"')
 
 
 def points(home: Path) -> dict[str, dict[str, str]]:
-    """What a distribution's pyproject.toml declares, one thing of each group, as :func:`install` takes it."""
+    """What a distribution's pyproject.toml declares, as :func:`install` takes it."""
     found: dict[str, dict[str, str]] = {}
-    for group, name, value in _POINT.findall((home / "pyproject.toml").read_text("utf-8")):
-        found.setdefault(group, {})[name] = value
+    for group, lines in _POINTS.findall((home / "pyproject.toml").read_text("utf-8")):
+        found[group] = dict(_POINT.findall(lines))
     return found
 
 

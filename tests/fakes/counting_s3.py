@@ -1,8 +1,8 @@
 """A stand-in for S3 on loopback that counts what each client asks, and lets every answer take as long as one elsewhere.
 
 It is one process with all objects in memory, and does what obstore asks of S3: whole objects and ranges, creation that
-one of several writers wins, listings by pages of a thousand, deletions. moto does more, and a tenth as fast. Signatures
-aren't checked: the access key is the name under which a client's requests are counted::
+one of several writers wins, listings by pages of a thousand, also of folders alone, deletions. moto does more, and a
+tenth as fast. Signatures aren't checked: the access key is the name under which a client's requests are counted::
 
     with CountingS3(delay_s=0.03) as server:
         os.environ.update(server.variables("node-1"))
@@ -29,7 +29,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
 PAGE = 1000
-COUNTS = "/-/counts"
+COUNTS, DELAY = "/-/counts", "/-/delay/"
 KINDS = ("PUT", "LIST", "GET", "HEAD", "DELETE")
 """Requests; DELETE counts objects. Beside them: ``in``, ``out`` (bytes of objects) and ``refused`` (creations of what
 exists)."""
@@ -48,7 +48,8 @@ class Stored(NamedTuple):
 class Bucket:
     """The objects, by name, and what was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, delay_s: float = 0.0) -> None:
+        self.delay_s = delay_s
         self.objects: dict[str, Stored] = {}
         self.names: list[str] = []
         self._uploads: dict[str, dict[int, bytes]] = {}
@@ -57,7 +58,7 @@ class Bucket:
     def answer(self, method: str, target: str, headers: dict[bytes, bytes], body: bytes) -> tuple[int, Any, bytes]:
         """Status, headers and content of an answer."""
         place = urlsplit(target)
-        if place.path == COUNTS:
+        if place.path == COUNTS or place.path.startswith(DELAY):
             return 200, {}, json.dumps(self.asked).encode()
         found = _CLIENT.search(headers.get(b"authorization", b""))
         asked = self.asked[found[1].decode() if found else ""]
@@ -140,22 +141,30 @@ class Bucket:
         prefix = query.get("prefix", "")
         after = max(query.get("start-after", ""), query.get("continuation-token", ""))
         at = max(bisect.bisect_left(self.names, prefix), bisect.bisect_right(self.names, after) if after else 0)
-        names: list[str] = []
-        while at < len(self.names) and self.names[at].startswith(prefix) and len(names) <= PAGE:
-            names.append(self.names[at])
+        names, ends, lines = 0, "", []
+        more = False
+        while at < len(self.names) and self.names[at].startswith(prefix):
+            if names == PAGE:
+                more = True
+                break
+            names, ends = names + 1, self.names[at]
+            folder, delimiter, _ = ends[len(prefix) :].partition(query.get("delimiter") or "\0")
+            if delimiter:
+                folder = f"{prefix}{folder}{delimiter}"
+                lines.append(f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>")
+                ends = f"{folder}\U0010ffff"
+                at = bisect.bisect_right(self.names, ends)
+                continue
             at += 1
-        more, names = len(names) > PAGE, names[:PAGE]
-        lines = []
-        for name in names:
-            entry = self.objects[name]
+            entry = self.objects[ends]
             written = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(entry.time))
             lines.append(
-                f"<Contents><Key>{escape(name)}</Key><LastModified>{written}</LastModified><ETag>"
+                f"<Contents><Key>{escape(ends)}</Key><LastModified>{written}</LastModified><ETag>"
                 f"{escape(entry.version)}</ETag><Size>{len(entry.content)}</Size></Contents>"
             )
-        token = f"<NextContinuationToken>{escape(names[-1])}</NextContinuationToken>" if more else ""
+        token = f"<NextContinuationToken>{escape(ends)}</NextContinuationToken>" if more else ""
         return (
-            f"<ListBucketResult><Name>bucket</Name><KeyCount>{len(names)}</KeyCount><IsTruncated>"
+            f"<ListBucketResult><Name>bucket</Name><KeyCount>{names}</KeyCount><IsTruncated>"
             f"{str(more).lower()}</IsTruncated>{token}{''.join(lines)}</ListBucketResult>"
         ).encode()
 
@@ -163,8 +172,8 @@ class Bucket:
 class _Connection(asyncio.Protocol):
     """One client's connection: requests come one after the other."""
 
-    def __init__(self, bucket: Bucket, delay_s: float) -> None:
-        self._bucket, self._delay_s = bucket, delay_s
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
         self._received = bytearray()
 
     def connection_made(self, transport: Any) -> None:
@@ -184,20 +193,22 @@ class _Connection(asyncio.Protocol):
             body = bytes(self._received[end + 4 : whole])
             del self._received[:whole]
             method, target, _ = first.decode().split(" ", 2)
+            if target.startswith(DELAY):
+                self._bucket.delay_s = float(target.removeprefix(DELAY))
             status, said, content = self._bucket.answer(method, target, headers, body)
             said = {"Content-Length": str(len(content)), "Date": formatdate(usegmt=True), **said}
             head = "".join(f"{name}: {value}\r\n" for name, value in said.items())
             answer = f"HTTP/1.1 {status} .\r\n{head}\r\n".encode() + content
-            if self._delay_s and not target.startswith(COUNTS):
-                asyncio.get_running_loop().call_later(self._delay_s, self._transport.write, answer)
+            if self._bucket.delay_s and not target.startswith((COUNTS, DELAY)):
+                asyncio.get_running_loop().call_later(self._bucket.delay_s, self._transport.write, answer)
             else:
                 self._transport.write(answer)
 
 
 async def _serve(delay_s: float) -> None:
-    bucket = Bucket()
+    bucket = Bucket(delay_s)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Connection(bucket, delay_s), "127.0.0.1", 0, backlog=4096)
+    server = await loop.create_server(lambda: _Connection(bucket), "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
@@ -229,6 +240,10 @@ class CountingS3:
         """What leads a store's client here. client: the name that its requests are counted under."""
         return {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": client, "AWS_SECRET_ACCESS_KEY": "secret",
                 "AWS_REGION": "us-east-1"}  # fmt: skip
+
+    def delay(self, delay_s: float) -> None:
+        """Let each answer take so long from now on."""
+        urllib.request.urlopen(f"{self.url}{DELAY}{delay_s}", timeout=60).close()
 
     def counts(self) -> dict[str, Counter[str]]:
         """What was asked so far, by client: see :data:`KINDS`."""

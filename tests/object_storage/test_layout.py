@@ -67,7 +67,7 @@ def test_how_a_file_is_sent(path: str, expected: str | None) -> None:
 )
 def test_object_that_is_no_file_of_a_run(name: str) -> None:
     """Names that lead elsewhere, hidden ones and claims aren't copied."""
-    assert path_of(name) is None
+    assert path_of(name, 1) is None
 
 
 def test_newest_attempt_is_that_of_the_ranks() -> None:

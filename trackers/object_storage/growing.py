@@ -5,20 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from trackers.errors import Fatal
 from trackers.object_storage import layout
 from trackers.object_storage.layout import MOST_BYTES, PIECE_BYTES, Piece
 from trackers.object_storage.store import Store
 from trackers.support import confined
-
-
-class SentCounts(NamedTuple):
-    """What the store has been given: objects, and their bytes."""
-
-    objects: int
-    bytes: int
 
 
 class GrowingFiles:
@@ -30,29 +23,37 @@ class GrowingFiles:
 
     Attributes:
         pieces: that the store has, by file, as far as is known.
+        is_new: whether it had nothing at all below the prefix when that was listed last.
     """
 
     def __init__(self, store: Store, home: str, meanwhile: Callable[[], None] = lambda: None) -> None:
         self._store, self._home, self._meanwhile = store, home, meanwhile
         self.pieces: dict[str, list[Piece]] = {}
+        self.is_new = True
 
-    def list_pieces(self) -> None:
-        """List the pieces that the store has.
+    def list_objects(self) -> dict[str, int]:
+        """List the pieces that the store has. Returns the lengths of the files that were sent whole, in bytes.
 
         Raises:
             Unavailable, Refused: the store can't be listed.
         """
-        self.pieces = {}
+        pieces: dict[str, list[Piece]] = {}
+        whole = {}
+        self.is_new = True
         for entry in self._store.objects(self._home):
-            parsed = (
-                layout.path_of(entry.name[len(self._home) + 1 :]) if entry.name.startswith(f"{self._home}/") else None
-            )
-            if parsed is not None and parsed[1] is not None and entry.size == parsed[1].end - parsed[1].begin:
-                self.pieces.setdefault(parsed[0], []).append(parsed[1])
+            self.is_new, part = False, None
+            if entry.name.startswith(f"{self._home}/"):
+                part = layout.path_of(entry.name[len(self._home) + 1 :], entry.size)
+            if part is not None and part[1] is not None:
+                pieces.setdefault(part[0], []).append(part[1])
+            elif part is not None:
+                whole[part[0]] = entry.size
+        self.pieces = pieces
+        return whole
 
     def ends(self) -> dict[str, int]:
         """Up to where the store has each file, in bytes, as far as is known."""
-        return {path: _connected_end(pieces) for path, pieces in self.pieces.items()}
+        return {path: [0, *(piece.end for piece in layout.chain(pieces))][-1] for path, pieces in self.pieces.items()}
 
     def remove_replaced(self) -> None:
         """Remove pieces that longer ones replaced, and those that a kill or a lost answer has left behind.
@@ -67,8 +68,8 @@ class GrowingFiles:
             self._store.delete([f"{self._home}/{path}/{piece}" for piece in spent])
             self.pieces[path] = [piece for piece in pieces if piece not in spent]
 
-    def send(self, path: str, file: Path, root: Path) -> SentCounts:
-        """Send complete lines behind the last piece, up to the file's present end.
+    def send(self, path: str, file: Path, root: Path) -> int:
+        """Send complete lines behind the last piece, up to the file's present end. Returns how many objects that took.
 
         What is added meanwhile is for the next call: this one would else end when nothing comes during a request.
 
@@ -80,7 +81,7 @@ class GrowingFiles:
                 file's beginning.
         """
         pieces = self.pieces.setdefault(path, [])
-        objects = size = 0
+        objects = 0
         with confined.open_file(file, root=root) as lines:
             size_now = os.fstat(lines.fileno()).st_size
             while True:
@@ -94,12 +95,12 @@ class GrowingFiles:
                 if replaced is not None and len(content) <= end - begin:  # a very long line comes next, or nothing
                     replaced, begin, content = None, end, _read_lines(lines, end, size_now)
                 if not content:
-                    return SentCounts(objects, size)
+                    return objects
                 self._meanwhile()
                 piece = Piece.of(begin, content)
                 self._store.put(f"{self._home}/{path}/{piece}", content)
                 pieces.append(piece)
-                objects, size = objects + 1, size + len(content)
+                objects += 1
                 if replaced is not None:
                     self._store.delete([f"{self._home}/{path}/{replaced}"])
                     pieces.remove(replaced)
@@ -112,8 +113,3 @@ def _read_lines(file: BinaryIO, begin: int, end: int) -> bytes:
     if b"\n" in content or len(content) < MOST_BYTES:
         content = content[: content.rfind(b"\n") + 1]
     return content
-
-
-def _connected_end(pieces: list[Piece]) -> int:
-    connected = layout.chain(pieces)
-    return connected[-1].end if connected else 0

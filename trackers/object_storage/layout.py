@@ -26,6 +26,8 @@ MOST_BYTES = 16 * 1024 * 1024
 SMALL_BYTES = 1024 * 1024
 """A file that is sent whole and is longer is sent when the run ends, unless it is one that never changes."""
 CLAIMS = "@claims"
+MARKS = ".catalogue/marks"
+"""Below it an object of its own name says of a run that it was changed: a catalogue has it as it was before."""
 REQUESTS = "@requests"
 """What was asked of the run from elsewhere: a line each, as in its ``requests.jsonl``."""
 SPOOL = "console/"
@@ -92,6 +94,12 @@ def claim(attempt: int) -> str:
     return f"{CLAIMS}/{attempt:06d}"
 
 
+def mark(home: str) -> str:
+    """The name of a new mark of the run ``<project>/<run id>``: who reads the run anew removes what was there before
+    that alone."""
+    return f"{MARKS}/{home}/{os.urandom(8).hex()}"
+
+
 def first_stream(attempt: int) -> str:
     """The stream whose first line identifies an attempt."""
     return f"streams/rank-0.{attempt}.jsonl"
@@ -110,16 +118,18 @@ def attempt_in(run: Path) -> int:
         return 0
 
 
-def path_of(name: str) -> tuple[str, Piece | None] | None:
+def path_of(name: str, size: int) -> tuple[str, Piece | None] | None:
     """The file that an object belongs to, and which piece of it, if it is one; None: to none, or to one outside.
 
     Args:
-        name: of the object, below the run's.
+        name: of the object, below the run's. size: its length in bytes: a piece has as many as its name says.
     """
     above, _, last = name.rpartition("/")
     piece = Piece.parse(last) if above else None
     path = above if piece is not None else name
     if not confined.is_inside(path) or any(part.startswith(("@", ".")) for part in path.split("/")):
+        return None
+    if piece is not None and size != piece.end - piece.begin:
         return None
     return path, piece
 

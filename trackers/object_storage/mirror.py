@@ -71,7 +71,7 @@ def stored_runs(store: Store, below: str = "") -> list[StoredRun]:
             report(count, 0)
             project, _, rest = entry.name.partition("/")
             run_id, _, name = rest.partition("/")
-            part = layout.path_of(name) if name else None
+            part = layout.path_of(name, entry.size) if name else None
             if (
                 part is None
                 or not (confined.is_plain_name(project) and confined.is_plain_name(run_id))
@@ -82,7 +82,7 @@ def stored_runs(store: Store, below: str = "") -> list[StoredRun]:
             run = runs.setdefault((project, run_id), StoredRun(project, run_id, {}, {}))
             if piece is None:
                 run.whole[path] = entry
-            elif entry.size == piece.end - piece.begin:
+            else:
                 run.pieces.setdefault(path, {})[piece] = entry
     return [runs[key] for key in sorted(runs)]
 

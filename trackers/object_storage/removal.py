@@ -116,6 +116,8 @@ def remove(store: Store, home: str, here: Collection[int] | None = None) -> int:
     for first in range(0, len(going), AT_ONCE):
         store.delete([f"{home}/{name}" for name in going[first : first + AT_ONCE]])
         failpoint("store.remove.deleted")
+    with contextlib.suppress(Refused):  # who may not has no catalogue
+        store.put(layout.mark(home), note)
     return sum(objects[name].size for name in going)
 
 

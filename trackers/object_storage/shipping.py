@@ -18,8 +18,8 @@ import msgspec
 
 from trackers.errors import UNDECODABLE, Fatal, NotFound, Refused, Unavailable
 from trackers.object_storage import layout, removal
-from trackers.object_storage.growing import GrowingFiles, SentCounts
-from trackers.object_storage.layout import FIXED, GROWING, MOST_BYTES, SMALL, SMALL_BYTES, Piece
+from trackers.object_storage.growing import GrowingFiles
+from trackers.object_storage.layout import FIXED, GROWING, MOST_BYTES, SMALL, SMALL_BYTES
 from trackers.object_storage.store import Store
 from trackers.support import confined, machines
 
@@ -41,6 +41,9 @@ class Sender:
     Args:
         home: the run's prefix below the store's address, ``<project>/<run id>``.
 
+    Attributes:
+        is_new: whether the store had nothing of the run yet, not even a note that it was removed.
+
     Raises:
         Unavailable, Refused: the store can't be listed. Fatal: the run is somebody else's now; see :meth:`send`.
     """
@@ -48,13 +51,13 @@ class Sender:
     def __init__(self, store: Store, run: Path, home: str) -> None:
         self._store, self._run, self._home = store, run, home
         self._growing = GrowingFiles(store, home, self._beat)
-        self._whole: dict[str, tuple[int, int]] = {}
+        self._whole = {path: (size, -1) for path, size in self._growing.list_objects().items()}
+        self.is_new = self._growing.is_new
         self._claimed = 0
         self._beaten = -math.inf
-        self._list_objects()
 
-    def announce(self) -> SentCounts:
-        """Send what says that the run is there and lives: its relay's lease and its identity.
+    def announce(self) -> int:
+        """Send what says that the run is there and lives: its relay's lease and its identity. As :meth:`send`.
 
         Raises:
             see :meth:`send`.
@@ -63,8 +66,8 @@ class Sender:
         self._beat()
         return self._sent(IDENTITY, SMALL, last=False)
 
-    def send(self, *, last: bool = False) -> SentCounts:
-        """Send what the store lacks, after :meth:`announce`.
+    def send(self, *, last: bool = False) -> int:
+        """Send what the store lacks, after :meth:`announce`. Returns how many objects that took.
 
         Args:
             last: the run has ended: large files that change are sent, too.
@@ -73,7 +76,7 @@ class Sender:
             Unavailable, Refused: not everything was sent; where single objects are refused, all others are.
             Fatal: another process has this attempt or a later one.
         """
-        objects, size = self.announce()
+        objects = self.announce()
         refused: list[Refused] = []
         files = self._files()
         for kind in (FIXED, GROWING, SMALL):
@@ -81,24 +84,22 @@ class Sender:
                 if path.endswith(layout.CHECKSUMS) and not last:  # a request more each time
                     continue
                 try:
-                    sent = self._sent(path, kind, last=last)
+                    objects += self._sent(path, kind, last=last)
                 except Refused as error:
                     refused.append(error)
                     if not objects and len(refused) >= REFUSED_AT_ONCE:
                         raise
-                    continue
-                objects, size = objects + sent.objects, size + sent.bytes
         if refused:
             raise refused[0]
-        return SentCounts(objects, size)
+        return objects
 
-    def _sent(self, path: str, kind: str, *, last: bool) -> SentCounts:
+    def _sent(self, path: str, kind: str, *, last: bool) -> int:
         try:
             if kind == GROWING:
                 return self._growing.send(path, self._run / path, self._run)
             return self._changed(path, kind, last)
         except FileNotFoundError:  # deleted or renamed meanwhile
-            return SentCounts(0, 0)
+            return 0
         except OSError as error:
             raise Unavailable(f"{self._run / path} can't be read: {error.strerror or error}") from None
 
@@ -129,41 +130,16 @@ class Sender:
         """
         for _ in range(CHECKS):
             self.send(last=True)
-            ends, known, whole = self._growing.ends(), set(self._whole), dict(self._whole)
-            self._list_objects()
+            ends, whole = self._growing.ends(), self._whole
+            listed = self._growing.list_objects()
             has = self._growing.ends()
             lost = [path for path, end in ends.items() if has.get(path, 0) < end]
-            gone = known - set(self._whole)
-            self._whole = {path: whole.get(path, seen) for path, seen in self._whole.items()}
+            gone = whole.keys() - listed.keys()
+            self._whole = {path: whole.get(path, (size, -1)) for path, size in listed.items()}
             if not lost and not gone:
                 self._growing.remove_replaced()
                 return
         raise Unavailable(f"{self._store.where}: it has lost objects that it had accepted, {len(lost) + len(gone)} now")
-
-    def put(self, path: str, content: bytes) -> None:
-        """Write a file of the run to the store with content that differs from the local file.
-
-        Raises:
-            Unavailable, Refused: it wasn't written.
-        """
-        self._store.put(f"{self._home}/{path}", content)
-
-    def _list_objects(self) -> None:
-        """List the run's objects in the store."""
-        pieces: dict[str, list[Piece]] = {}
-        self._whole = {}
-        for entry in self._store.objects(self._home):
-            parsed = (
-                layout.path_of(entry.name[len(self._home) + 1 :]) if entry.name.startswith(f"{self._home}/") else None
-            )
-            if parsed is None:
-                continue
-            path, piece = parsed
-            if piece is None:
-                self._whole[path] = (entry.size, -1)
-            elif entry.size == piece.end - piece.begin:
-                pieces.setdefault(path, []).append(piece)
-        self._growing.pieces = pieces
 
     def _claim(self) -> None:
         """Claim this attempt in the store, and check that no later one was begun elsewhere."""
@@ -210,15 +186,15 @@ class Sender:
                     files.setdefault(kind, []).append(path)
         return files
 
-    def _changed(self, path: str, kind: str, last: bool) -> SentCounts:
+    def _changed(self, path: str, kind: str, last: bool) -> int:
         """Send a file whole if it isn't as it was sent last."""
         seen = os.stat(self._run / path)
         known = self._whole.get(path)
         state = (seen.st_size, seen.st_mtime_ns)
         if known == state or (kind == FIXED and known is not None and known[0] == seen.st_size):
-            return SentCounts(0, 0)
+            return 0
         if kind == SMALL and seen.st_size > SMALL_BYTES and not last:
-            return SentCounts(0, 0)
+            return 0
         self._beat(seen.st_size)
         if seen.st_size > MOST_BYTES:
             self._store.put(f"{self._home}/{path}", self._run / path)
@@ -226,7 +202,7 @@ class Sender:
             content = confined.read(self._run / path, root=self._run)
             self._store.put(f"{self._home}/{path}", content)
         self._whole[path] = state
-        return SentCounts(1, seen.st_size)
+        return 1
 
 
 def claim_attempt(store: Store, run: Path, home: str, attempt: int) -> None:

@@ -25,6 +25,9 @@ GROUP = "trackers.readers"
 OWN = "run"
 """The scheme of our own runs, which may be left out: ``latest`` is ``run:latest``."""
 
+STORE = "store"
+"""The scheme of runs in a store by its catalogue, of another distribution: where that is, it may be left out."""
+
 WANDB_FILE = "wandb-file"
 """The scheme of ``.wandb`` files and directories of them, which may be left out, too."""
 
@@ -87,6 +90,8 @@ def parse(source: str | os.PathLike[str]) -> Source:
             return Source(scheme, where)
         if scheme != "sqlite" and "://" not in source:  # an address has been put where a scheme must stand
             raise _unknown(scheme)
+        if is_address(source) and STORE in _plugins():
+            return Source(STORE, source)
         if is_address(source):
             others = "" if scheme != "file" else f"; one of MLflow's is mlflow:{source}#EXPERIMENT"
             raise UsageError(f"{source} is a store: give --dir {shlex.quote(source)}, and runs of it{others}")

@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from trackers.cli import completion
 from trackers.cli.common import AsJson, RunsDir, print_table, printable, resolve_conditions
 from trackers.cli.retention import Yes
 from trackers.cli.roots import runs_root
-from trackers.object_storage.addresses import is_address
+from trackers.object_storage.addresses import is_address, normalize
 
 LakePlace = Annotated[str, typer.Argument(metavar="LAKE", help="A directory, or s3://bucket/prefix and the like.")]
 Keep = Annotated[
@@ -91,6 +92,7 @@ def collect(
     """
     from trackers.errors import UsageError
     from trackers_lake import collect as collecting
+    from trackers_lake.catalogue import copy_beside
     from trackers_lake.tables import DAY_S
 
     *directories, where = sources
@@ -99,9 +101,7 @@ def collect(
     for source in directories:
         if not is_address(source) and not Path(source).is_dir():
             raise UsageError(f"{printable(source)} is no directory of runs, and no store's address")
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+    stopped = _stopped()
 
     def tell(done: collecting.Round) -> None:
         for reason in done.added.problems:
@@ -122,7 +122,7 @@ def collect(
         print(f"trackers: {printable(text)}: the next round tries again", file=sys.stderr, flush=True)
 
     places = [
-        collecting.Stored(source, copy_for_collectors(source)) if is_address(source)
+        collecting.Stored(source, copy_beside(normalize(source), "collected")) if is_address(source)
         else collecting.Directory(Path(source)) for source in directories
     ]  # fmt: skip
     collecting.collect(
@@ -131,9 +131,58 @@ def collect(
     )  # fmt: skip
 
 
-def copy_for_collectors(store: str) -> Path:
-    """The directory of the copy that this machine's collectors have of a store's runs: of some projects alone."""
-    return runs_root(Path(store), copy=False).with_name("collected")
+@app.command("catalogue")
+def catalogue(
+    store: Annotated[str, typer.Argument(metavar="STORE", help="A store of runs: s3://bucket/prefix and the like.")],
+    every: Annotated[
+        float | None,
+        typer.Option("--every", min=1, metavar="SECONDS", help="Go on, round after round, until it is stopped."),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also read the runs that are in it: after an update, or changes by hand.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Have a store keep what lists show of its runs that have ended, in few objects: for `trackers ls s3://…`.
+
+    Example: trackers lake catalogue s3://bucket/runs; trackers ls s3://bucket/runs
+    """
+    from trackers.errors import DeliveryError, NotFound, UsageError
+    from trackers_lake.catalogue import Catalogue
+
+    if not is_address(store):
+        raise UsageError(f"{printable(store)} is no store's address: trackers lake catalogue s3://bucket/runs")
+
+    def complain(text: str) -> None:
+        print(f"trackers: {printable(text)}", file=sys.stderr, flush=True)
+
+    known, stopped, failed = Catalogue(store), _stopped() if every else threading.Event(), False
+    while True:
+        began = time.monotonic()
+        try:
+            done = known.gather(again=again)
+        except (DeliveryError, NotFound, OSError) as error:
+            if not every:
+                raise
+            complain(f"{error}: the next round tries again")
+        else:
+            failed = bool(done.problems)
+            for reason in done.problems:
+                complain(f"left out: {reason}")
+            said = f"{done.put_in:,} runs put in; {done.going_on:,} go on; {time.monotonic() - began:.1f} s"
+            print(json.dumps(done._asdict()) if as_json else said, flush=True)
+        if not every or stopped.wait(max(0.0, began + every - time.monotonic())):
+            break
+    if failed:
+        raise typer.Exit(1)
+
+
+def _stopped() -> threading.Event:
+    """What is set when this process is asked to end."""
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    return stopped
 
 
 def _copy(store: str) -> str:

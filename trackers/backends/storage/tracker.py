@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from trackers.backends.storage.precheck import StoragePrecheck
-from trackers.errors import UNDECODABLE, Fatal, NotFound
+from trackers.errors import UNDECODABLE, Fatal, NotFound, Refused
 from trackers.object_storage import launches, layout, others, removal
 from trackers.object_storage.addresses import is_address, is_local_directory, normalize
 from trackers.object_storage.shipping import Sender
@@ -110,10 +110,11 @@ class StorageTracker(StoragePrecheck):
             self._others_unfinished(status) or (self._has_relay() and others.code_is_awaited(self._run_directory))
         ):
             time.sleep(0.05)
+        self._announce()
         self._state[others.KEY] = others.standing(self._run_directory)
         self._sender.finish()
         self._forget_launches()
-        self._sender.put(STATE_FILE, self._state_json(status))
+        self._store.put(f"{self._prefix}/{STATE_FILE}", self._state_json(status))
 
     def _forget_launches(self) -> None:
         """Remove what other nodes sent for this run: it is among the run's own files now."""
@@ -122,17 +123,24 @@ class StorageTracker(StoragePrecheck):
         for name in filter(None, dict.fromkeys(launch_names)):
             launches.forget(self._store, name, superseded=name != launch_names[-1])
 
-    def _send(self, status: Status) -> None:
-        if not self._is_announced:  # what comes first may be long: a backlog, a checkpoint
+    def _announce(self) -> None:
+        """Before what may be long: a backlog, a checkpoint. From here on the store says that the run isn't closed."""
+        if not self._is_announced:
             self._sender.announce()
-            self._put_state(status)
+            self._put_state(Status("running"))
+            if not self._sender.is_new:
+                with contextlib.suppress(Refused):  # who may not has no catalogue
+                    self._store.put(layout.mark(self._prefix), b"\n")
             self._is_announced = True
-        if self._sender.send().objects:
+
+    def _send(self, status: Status) -> None:
+        self._announce()
+        if self._sender.send():
             self._put_state(status)
 
     def _put_state(self, status: Status) -> None:
         with contextlib.suppress(OSError, ValueError):  # not written yet
-            self._sender.put(STATE_FILE, self._state_json(status))
+            self._store.put(f"{self._prefix}/{STATE_FILE}", self._state_json(status))
 
     def _state_json(self, status: Status) -> bytes:
         """Content of this delivery's state file as it will be, for the copy of the run in the store."""

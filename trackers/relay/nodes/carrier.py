@@ -143,7 +143,7 @@ class StoreTransport:
     def connect(self) -> None:
         """List what the store has of this node."""
         growing = GrowingFiles(self._store, f"{self._home}/streams/{self._node:04d}", lambda: self.meanwhile())
-        growing.list_pieces()
+        growing.list_objects()
         self._growing = growing
 
     def fetch_main_news(self) -> bytes:

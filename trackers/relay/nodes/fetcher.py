@@ -230,8 +230,8 @@ class Fetcher:
         pieces_of: dict[tuple[int, str], dict[Piece, Listed]] = {}
         for listed in self._store.objects(f"{self._home}/streams"):
             text, _, rest = listed.name[len(self._home) + len("/streams/") :].partition("/")
-            part = layout.path_of(rest) if rest else None
-            if part is None or part[1] is None or listed.size != part[1].end - part[1].begin or not text.isdigit():
+            part = layout.path_of(rest, listed.size) if rest else None
+            if part is None or part[1] is None or not text.isdigit():
                 continue
             pieces_of.setdefault((int(text[:9]), part[0]), {})[part[1]] = listed
         appends = [
