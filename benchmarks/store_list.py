@@ -36,7 +36,7 @@ from trackers.ui import catalogue as page
 
 T0, DELAY_S, RUNS, PROJECTS = 1_763_688_000.0, 0.05, 10_000, 5
 MOST_REQUESTS, MOST_S = 20, 2.0
-WHERE = "s3://bucket/runs"
+WHERE, FEW = "s3://bucket/runs", "s3://bucket/few"
 THREADS = 32
 
 
@@ -99,44 +99,34 @@ def measure(quick: bool) -> list[Figure]:
     figures = []
     with CountingS3() as server:
         os.environ.update(server.variables("writer"))
-        store = Store(WHERE)
-        few = runs // 10
+        store, few = Store(WHERE), Store(FEW)
         with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(lambda number: stored(store, number), range(few)))
-            server.delay(DELAY_S)
-            figures += measured(
-                server,
-                f"ls of {few:,} runs without a catalogue",
-                lambda: run_cli("ls", "--dir", WHERE, "-n", "20"),
-                False,
-            )
-            server.delay(0.0)
-            list(pool.map(lambda number: stored(store, number), range(few, runs)))
+            list(pool.map(lambda number: stored(store, number), range(runs)))
+            list(pool.map(lambda number: stored(few, number), range(runs // 10)))
         server.delay(DELAY_S)
-        figures += measured(
-            server, f"lake catalogue, {runs:,} new runs", lambda: run_cli("lake", "catalogue", WHERE), False
-        )
-        figures += measured(server, "lake catalogue, nothing new", lambda: run_cli("lake", "catalogue", WHERE), False)
-        figures.append(Figure("objects of the catalogue", len(list(store.objects(".catalogue/packs")))))
-        figures.append(
-            Figure(
-                "bytes of the catalogue a run", sum(one.size for one in store.objects(".catalogue/packs")) / runs, "B"
-            )
-        )
-        list_runs = lambda: run_cli("ls", WHERE, "-n", "20")  # noqa: E731
-        list_runs()  # imports what it needs
-        figures += measured(server, f"ls of {runs:,} runs", list_runs)
-        figures += measured(
-            server, f"best of {runs:,} runs", lambda: run_cli("best", WHERE, "--metric", "final/best_acc")
-        )
-        figures += measured(server, f"heads of {runs:,} runs, for compare", lambda: collect.gather([WHERE]))
-        figures += measured(server, f"the page's table of {runs:,} runs", lambda: shown(runs))
+        for name in (f"lake catalogue, {runs:,} new runs", "lake catalogue, nothing new"):
+            figures += measured(server, name, lambda: run_cli("lake", "catalogue", WHERE), False)
+        packs = list(store.objects(".catalogue/packs"))
+        figures.append(Figure("objects of the catalogue", len(packs)))
+        figures.append(Figure("bytes of the catalogue a run", sum(pack.size for pack in packs) / runs, "B"))
+        works: dict[str, Callable[[], Any]] = {
+            f"ls of {runs:,} runs": lambda: run_cli("ls", WHERE, "-n", "20"),
+            f"best of {runs:,} runs": lambda: run_cli("best", WHERE, "--metric", "final/best_acc"),
+            f"heads of {runs:,} runs, for compare": lambda: collect.gather([WHERE]),
+            f"the page's table of {runs:,} runs": lambda: shown(runs),
+        }
+        next(iter(works.values()))()  # imports what it needs
+        for name, work in works.items():
+            figures += measured(server, name, work)
         for number in range(10):
             stored(store, runs + number, ended=False)
             stored(store, number, ended=False)
             store.put(layout.mark(f"p{number % PROJECTS:02d}/r{number:05d}"), b"")
         removal.remove(store, "p00/r00100")
-        figures += measured(server, f"ls of {runs:,} runs, of which 20 go on", list_runs, False)
+        name = f"ls of {runs:,} runs, of which 20 go on"
+        figures += measured(server, name, next(iter(works.values())), False)
+        name = f"ls of {runs // 10:,} runs without a catalogue"  # at the end: it follows the store from then on
+        figures += measured(server, name, lambda: run_cli("ls", "--dir", FEW, "-n", "20"), False)
     return figures
 
 
