@@ -8,7 +8,6 @@ what exists. Credentials are found as its documentation says: https://developmen
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -150,15 +149,6 @@ class Store:
         """
         return float(self._call(lambda: self._client.head(self._store, name))["last_modified"].timestamp())
 
-    def file(self, name: str) -> Any:
-        """An object as a binary file that can be sought in: only what is read of it is loaded.
-
-        Raises:
-            NotFound: there is none. Unavailable, Refused: it can't be read now.
-        """
-        size = self._call(lambda: self._client.head(self._store, name))["size"]
-        return _Remote(int(size), lambda begin, end: self.part(name, begin, end))
-
     def part(self, name: str, begin: int, end: int) -> bytes:
         """The bytes of an object from ``begin`` to ``end``, or to its end; errors as :meth:`get`."""
         return bytes(self._call(lambda: self._client.get_range(self._store, name, start=begin, end=end)))
@@ -219,41 +209,6 @@ class Store:
             raise refusals.translated(self.where, error, denied=False) from None
         except OSError as error:
             raise Unavailable(f"{self.where}: {error.strerror or error}") from None
-
-
-class _Remote(io.RawIOBase):
-    """An object that is loaded piece by piece.
-
-    Args:
-        size: its length in bytes. load: reads the bytes between two offsets.
-    """
-
-    def __init__(self, size: int, load: Callable[[int, int], bytes]) -> None:
-        super().__init__()
-        self._size, self._load, self._at = size, load, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = min(max(base + offset, 0), self._size)
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        end = min(self._at + len(buffer), self._size)
-        if end == self._at:
-            return 0
-        content = self._load(self._at, end)
-        buffer[: len(content)] = content
-        self._at += len(content)
-        return len(content)
 
 
 def _of_directory(where: str) -> Any:

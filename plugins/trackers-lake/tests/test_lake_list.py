@@ -33,12 +33,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Store, "chunks", get)
     monkeypatch.setattr(Store, "objects", listed)
-    for method in ("file", "exists"):  # a request more for each
+    for method in ("part", "exists"):  # a request more for each
         real = getattr(Store, method)
         monkeypatch.setattr(
             Store,
             method,
-            lambda store, name, real=real, method=method: names.append(f"{method} {name}") or real(store, name),
+            lambda store, name, *rest, real=real, method=method: (
+                names.append(f"{method} {name}") or real(store, name, *rest)
+            ),
         )
     monkeypatch.setattr(location, "local_path", lambda where: None)
     return names

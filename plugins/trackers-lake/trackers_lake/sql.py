@@ -14,6 +14,7 @@ from trackers.records import SUMMARY_PREFIX
 from trackers_lake import schema
 from trackers_lake.delta import DataFile, Key
 from trackers_lake.reader import choose_runs, split
+from trackers_lake.remote import RemoteFile
 from trackers_lake.schema import COLUMNS, OWN
 from trackers_lake.tables import Lake
 
@@ -137,6 +138,6 @@ def _dataset(lake: Lake, view: View) -> Any:
     form = dataset.ParquetFileFormat()
     parts = []
     for file in view.files:
-        remote = pyarrow.PythonFile(lake.store.file(f"{view.table}/{file.path}"), mode="r")
-        parts.append(form.make_fragment(remote))
+        remote = RemoteFile(lake.store, f"{view.table}/{file.path}", file.size)
+        parts.append(form.make_fragment(pyarrow.PythonFile(remote, mode="r")))
     return dataset.FileSystemDataset(parts, kind, form)

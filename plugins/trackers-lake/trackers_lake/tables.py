@@ -28,6 +28,7 @@ from trackers.support.failpoints import failpoint
 from trackers_lake import location as location
 from trackers_lake import schema
 from trackers_lake.delta import CHECKPOINT_EVERY, DataFile, DeltaTable, Key, Snapshot
+from trackers_lake.remote import RemoteFile
 from trackers_lake.schema import COLUMNS
 
 TRIES = 50
@@ -383,7 +384,7 @@ class Lake:
             elif file.size < SMALL_BYTES:  # one request, where its parts would take several
                 source = pyarrow.BufferReader(self.store.get(name, file.size))
             else:
-                source = pyarrow.PythonFile(self.store.file(name), mode="r")
+                source = pyarrow.PythonFile(RemoteFile(self.store, name, file.size), mode="r")
             parquet_file = parquet.ParquetFile(source)
             columns = [name for name in ("project", "run", "name") if name in parquet_file.schema_arrow.names]
             parquet_file = parquet.ParquetFile(source, read_dictionary=columns, metadata=parquet_file.metadata)
