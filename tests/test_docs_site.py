@@ -325,6 +325,7 @@ ROWS = {
     "test_no_link_leads_out_of_a_named_source test_hands_are_only_what_was_allowed "
     "test_http_needs_the_token_and_this_machine "
     "test_tokens_have_256_random_bits test_sql_that_never_ends_is_ended",
+    "[the catalogue of a store": "test_damaged_catalogue_costs_requests_alone",
     "`trackers setup --from DIR`": "test_folder_of_wheels_runs_and_writes_nothing_as_it_is_installed "
     "test_wheel_that_requires_an_address_is_refused test_folder_of_wheels_with_what_leads_elsewhere_is_refused",
     "a redirect by a server": "test_redirect_of_a_store_carries_no_key test_redirect_takes_no_keys_elsewhere "

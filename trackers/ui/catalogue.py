@@ -50,8 +50,8 @@ VIEWS = 300
 """Maximum number of runs whose points are kept; of more, those not looked at for longest are forgotten."""
 PARTS = 500
 """Rows are shown after so many were read, while the first search goes on."""
-SERVERS = ("wandb", "mlflow", "trackio")
-"""Schemes of servers and databases."""
+SERVERS = ("wandb", "mlflow", "trackio", "store")
+"""Schemes of servers, databases and stores."""
 _VERSION = f"rows 2 of {__version__}"
 
 

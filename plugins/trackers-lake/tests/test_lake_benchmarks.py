@@ -55,6 +55,19 @@ def test_lists_are_measured_of_runs_that_are_there(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 @pytest.mark.processes
+def test_lists_of_a_store_are_measured() -> None:
+    """By its catalogue `ls`, `best`, `compare` and the page's table take few requests."""
+    command = [sys.executable, str(ROOT / "benchmarks/store_list.py"), "--json", "--quick"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.stdout, done.stderr
+    figures = {figure["name"]: figure for figure in json.loads(done.stdout.splitlines()[-1])}
+    verdicts = [figure["verdict"] for name, figure in figures.items() if name.endswith("requests")]
+    assert [verdict for verdict in verdicts if verdict] == ["pass"] * 4
+    assert figures["ls of 50 runs without a catalogue: requests"]["value"] > 100
+
+
+@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize("design", fleet.DESIGNS)
 def test_small_fleet_loses_and_doubles_nothing(design: str) -> None:
     """Four runs on two nodes, which are killed: the bucket counts what each part asks, and the lake has every value."""
