@@ -67,6 +67,12 @@ BORDERS = st.lists(st.sampled_from(KINDS), min_size=20, max_size=20)
 what was sent since the last commit, a delivery's end."""
 FOUND: list[list[tuple[str, Any, Any]]] = [
     [
+        ("define", "*", ("first", True)),
+        ("log", {"val/loss": 6.0}, 0),
+        ("log", {"val/loss": -2.0}, 0),
+        ("define", "val/loss", ("none", True)),
+    ],
+    [
         ("define", "val/l*", ("first", False)),
         ("log", {"val/loss": 1.0}, 0),
         ("log", {"val/loss": 2.0}, 1),
@@ -148,6 +154,7 @@ class Expected:
     def __init__(self) -> None:
         self.results: dict[str, Any] = {}
         self.given: set[str] = set()
+        self._asked: dict[str, list[str]] = {}  # words of a metric when its results were found, which keep their names
         self._values: dict[str, list[float]] = {}
         self._exact: dict[str, tuple[list[str], bool]] = {}
         self._globs: dict[str, tuple[list[str], bool]] = {}
@@ -202,7 +209,8 @@ class Expected:
         found: dict[str, Any] = {}
         for name, value in self.results.items():
             if isinstance(value, dict):
-                one = list(value) == (self._exact.get(name) or self._definition(name) or ([], False))[0]
+                words, none = self._exact.get(name) or self._definition(name) or ([], False)
+                one = list(value) == (self._asked.get(name, []) if none and not words else words)
                 found |= {name if one and len(value) == 1 else f"{name}.{word}": part for word, part in value.items()}
             elif name in self.given and not isinstance(value, str):  # a medium is kept at its step
                 found[name] = value
@@ -214,9 +222,10 @@ class Expected:
 
     def _aggregates(self, name: str) -> dict[str, float]:
         values = self._values[name]
+        self._asked[name] = self._definition(name)[0]  # type: ignore[index]
         known = {"min": min(values), "max": max(values), "mean": sum(values) / len(values), "first": values[0],
                  "last": values[-1]}  # fmt: skip
-        return {word: known[word] for word in self._definition(name)[0]}  # type: ignore[index]
+        return {word: known[word] for word in self._asked[name]}
 
 
 class Script:

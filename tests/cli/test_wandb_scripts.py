@@ -321,7 +321,7 @@ def test_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_refused_login_is_said(server: WandbServer) -> None:
     """An authentication error names the command that mends it."""
-    server.fault = Fault("status", "Viewer", status=401)
+    server.fault = Fault("status", "[Vv]iewer", status=401)
     with pytest.raises(CredentialsMissing, match="wandb login"):
         wandb_runs.keys(WHERE)
 

@@ -134,7 +134,7 @@ def copy_project(server: WandbServer, uri: str, count: int) -> None:
             assert [p.value for p in power] == [300.1] * 3
     server.requests.clear()
     assert all(report.agrees for report in copy(source, destination))
-    assert {request.split()[-1] for request in server.requests} <= {"Viewer", "GetDefaultEntity", "Runs"}
+    assert {request.split()[-1] for request in server.requests} <= {"Viewer", "viewer", "GetDefaultEntity", "Runs"}
     assert len(runs()) == count
 
 

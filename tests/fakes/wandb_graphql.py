@@ -39,7 +39,8 @@ def answer(store: Store, request: dict[str, Any], url: str) -> dict[str, Any]:
 def _viewer(store: Store, variables: Variables, url: str) -> Any:
     account = {"id": "1", "entity": ENTITY, "username": ENTITY, "email": "someone@localhost", "name": ENTITY}
     more = {"flags": "{}", "teams": {"edges": []}, "apiKeys": {"edges": []}, "admin": False, "deletedAt": None}
-    return {"viewer": {**account, **more, "userEntity": {"name": ENTITY}}}
+    clients = {"cliVersionInfo": {"max_cli_version": "99.0.0"}}  # clients before 0.30 ask for it beside
+    return {"viewer": {**account, **more, "userEntity": {"name": ENTITY}}, "serverInfo": clients}
 
 
 def _upsert_run(store: Store, variables: Variables, url: str) -> Any:

@@ -253,7 +253,7 @@ def _full(store: Store, variables: Variables, url: str) -> Any:
 def _page(store: Store, variables: Variables, url: str) -> Any:
     run = store.runs[variables["run"]]
     low, high = variables["minStep"], variables["maxStep"]
-    rows = [json.dumps(row) for row in run.history if low <= row["_step"] < high]
+    rows = [json.dumps(row) for row in _all_rows(run) if low <= row["_step"] < high]
     return {"project": {"run": {"history": rows[: variables["pageSize"]]}}}
 
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import trackers
 from tests import forked
+from tests.as_wandb.versions import CLIENT
 from tests.backends.wandb.support import offline_rows, picture, server
 from tests.backends.wandb.test_datastore import framed
 from tests.fakes import wandb_reads
@@ -181,7 +182,7 @@ def test_run_is_loaded_as_columns(server: WandbServer, monkeypatch: pytest.Monke
     assert loaded.system("system.gpu.*").num_rows == 20
     server.requests.clear()
     assert trackers.load("wandb:someone/digits/base").metrics().num_rows == 3000
-    assert {request.split()[-1] for request in server.requests} == {"Viewer", "GetDefaultEntity", "Runs"}
+    assert {request.split()[-1] for request in server.requests} - {"Viewer", "viewer", "GetDefaultEntity"} == {"Runs"}
 
 
 def test_run_is_described(server: WandbServer) -> None:
@@ -301,7 +302,7 @@ def test_missing_login_is_said(server: WandbServer, monkeypatch: pytest.MonkeyPa
     with pytest.raises(CredentialsMissing, match="wandb login"):
         WandbReader().runs("someone/digits")
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-    server.fault = Fault("status", "Viewer", status=401)
+    server.fault = Fault("status", "[Vv]iewer", status=401)
     with pytest.raises(CredentialsMissing, match=r"refused.*wandb login --relogin"):
         WandbReader().runs("someone/digits")
 
@@ -329,6 +330,7 @@ def test_busy_server_is_waited_for(server: WandbServer) -> None:
         assert len(points(found, "loss")) == 3000
 
 
+@pytest.mark.skipif(CLIENT < (0, 28), reason="needs wandb 0.28: older clients read without a helper process")
 def test_clients_process_that_ended_is_named_and_started_again(server: WandbServer) -> None:
     """wandb-core killed (no memory, an administrator): that is said, not that the login was refused; the next reading
     has a new one. The client would ask the dead one for ever."""

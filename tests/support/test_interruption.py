@@ -116,6 +116,7 @@ def test_what_a_trace_function_raises_comes_from_outside() -> None:
 
     def traced(call: Callable[[], object]) -> None:
         before = sys.gettrace()
+        sys._getframe().f_trace_opcodes = True  # Python 3.12.1 tells of no opcode unless a frame asked before
         sys.settrace(trace)
         try:
             call()

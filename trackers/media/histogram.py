@@ -94,7 +94,8 @@ class Histogram(MediaValue):
         self._left_out(int(np.isnan(array).sum()), array.size - finite.size)
         if finite.dtype.kind == "f" and finite.dtype.itemsize < 4:
             finite = finite.astype(np.float32)
-        if _too_wide(finite):
+        span = float(finite.max()) - float(finite.min()) if finite.dtype.kind == "f" and finite.size else 0.0
+        if not math.isfinite(span):  # numpy.histogram would overflow
             return count(finite.tolist(), bins)
         try:
             counts, edges = np.histogram(finite, bins=bins)
@@ -170,10 +171,3 @@ def _stack(values: Iterable[Any]) -> Any:
 
     parts = [as_numpy(item) if is_array(item) else np.asarray(item, dtype=np.float64) for item in values]
     return np.concatenate([part.ravel() for part in parts])
-
-
-def _too_wide(values: Any) -> bool:
-    """True where numpy.histogram would overflow."""
-    return bool(
-        values.dtype.kind == "f" and values.size and not math.isfinite(float(values.max()) - float(values.min()))
-    )

@@ -115,15 +115,11 @@ def parse(content: bytes) -> list[Request]:
         with contextlib.suppress(*UNDECODABLE):
             asked = msgspec.json.decode(line, type=Request) if line else None
             if asked is not None and 0 <= asked.time < _LATEST and len(asked.id) <= ID_CHARACTERS:
-                requests.append(_cleaned(asked))
+                requests.append(msgspec.structs.replace(
+                    asked, reason=one_line(asked.reason, REASON_CHARACTERS), who=one_line(asked.who, WHO_CHARACTERS),
+                    by=one_line(asked.by, BY_CHARACTERS), id=one_line(asked.id, ID_CHARACTERS),
+                ))  # fmt: skip
     return requests
-
-
-def _cleaned(asked: Request) -> Request:
-    return msgspec.structs.replace(
-        asked, reason=one_line(asked.reason, REASON_CHARACTERS), who=one_line(asked.who, WHO_CHARACTERS),
-        by=one_line(asked.by, BY_CHARACTERS), id=one_line(asked.id, ID_CHARACTERS),
-    )  # fmt: skip
 
 
 def read(directory: Path, attempt: int | None = None) -> list[Request]:

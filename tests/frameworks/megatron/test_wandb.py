@@ -63,7 +63,7 @@ def check_axes(axes: dict[str, str]) -> None:
     """Every ``… vs samples`` has the samples as its x axis, every other name the iterations."""
     twins = [f"{name} vs samples" for name in (*BOTH, "lm loss validation", "lm loss validation ppl")]
     assert {axes.get(name) for name in twins} == {"samples vs steps"}
-    assert {axes.get(name, axes["*"]) for name in BOTH} == {"global_step"}
+    assert {axes.get(name) or axes["*"] for name in BOTH} == {"global_step"}  # clients before 0.30 name each metric
 
 
 @pytest.mark.slow

@@ -439,13 +439,10 @@ def _format(content: bytes) -> str:
 def _files(path: Path) -> list[Path]:
     """Event files in the order in which they were begun: by name, which begins with a time, as TensorBoard does."""
     files = (file for file in path.glob(PATTERN) if file.is_file())
-    return [path] if path.is_file() else sorted(files, key=_numbered_name)
-
-
-def _numbered_name(file: Path) -> list[str | int]:
-    """A name with its numbers as numbers: two writers of one process that begin in the same second are told apart by a
-    count (``….9``, ``….10``)."""
-    return [int(part) if index % 2 else part for index, part in enumerate(re.split(r"([0-9]{1,30})", file.name))]
+    # Two writers of one process that begin in the same second are told apart by a count: ….9, ….10
+    parts = {file: enumerate(re.split(r"([0-9]{1,30})", file.name)) for file in files}
+    named = {file: [int(part) if index % 2 else part for index, part in split] for file, split in parts.items()}
+    return [path] if path.is_file() else sorted(named, key=lambda file: named[file])
 
 
 def _base(path: Path) -> Path:

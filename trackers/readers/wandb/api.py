@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
 import hashlib
 import heapq
 import json
@@ -16,7 +17,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -205,9 +206,20 @@ class WandbReader(Reader):
         """
         if self._client is None:
             import wandb
+            from wandb.errors import term
+            from wandb.sdk import wandb_login
 
             def connect() -> Any:
-                return wandb.Api(timeout=fetch.CLIENT_TIMEOUT_S)
+                log, term.termlog = term.termlog, lambda *words, **options: None  # clients before 0.31 name the login
+                checks, patience = getattr(wandb_login, "InternalApi", None), timedelta(seconds=START_PATIENCE_S)
+                if checks is not None:  # those before 0.28 ask a dead server for days
+                    wandb_login.InternalApi = functools.partial(checks, retry_timedelta=patience)
+                try:
+                    return wandb.Api(timeout=fetch.CLIENT_TIMEOUT_S)
+                finally:
+                    term.termlog = log
+                    if checks is not None:
+                        wandb_login.InternalApi = checks
 
             self._client = patiently(connect, START_PATIENCE_S)
         return self._client

@@ -425,7 +425,7 @@ def translate(error: Exception) -> Exception:
         return CredentialsMissing("wandb: no API key; run `wandb login`, or set WANDB_API_KEY")
     # A number is a word: 503 stands in ports, too.
     numbers = set(re.findall(r"(?<![\d.:])\d{3}(?![\d.])", lower))
-    away = ("did not respond in time", "timed out", "connection", "rate limit", "eof")
+    away = ("did not respond in time", "timed out", "connection", "unable to connect", "rate limit", "eof")
     if isinstance(error, (AuthenticationError, CommError, WandbApiFailedError, Error)):
         if "could not find" in lower:
             return NotFound(f"wandb: {text}")
