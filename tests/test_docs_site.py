@@ -280,7 +280,9 @@ ROWS = {
     "test_stream_that_is_no_file_holds_no_resumed_run_up test_folder_of_a_copy_that_is_a_link_leads_nowhere "
     "test_nul_bytes_in_many_places_are_waited_for_once test_nul_bytes_of_a_file_that_nobody_writes_to_are_damage "
     "test_file_of_nothing_is_neither_packed_nor_compared "
-    "test_run_of_holes_is_resumed_edited_and_copied test_file_that_is_far_longer_than_any_that_was_logged_is_rejected",
+    "test_run_of_holes_is_resumed_edited_and_copied test_file_that_is_far_longer_than_any_that_was_logged_is_rejected "
+    "test_file_that_is_none_is_refused test_folder_that_is_a_link_is_not_listed_written_or_emptied "
+    "test_folder_that_is_a_link_leads_nowhere test_file_that_is_none_is_not_read",
     "new files": "test_new_files_are_exclusive_and_plain test_other_name_of_ones_own_file_is_not_written_to "
     "test_what_another_account_put_in_its_place_is_not_written_to "
     "test_folder_that_another_account_put_there_is_not_filled "

@@ -8,15 +8,20 @@ what exists. Credentials are found as its documentation says: https://developmen
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
+import stat
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
 from trackers.errors import Fatal, NotFound, Refused, Unavailable, UsageError
 from trackers.object_storage import refusals
 from trackers.object_storage.addresses import normalize
+from trackers.support import confined
 from trackers.support.optional import need
 
 TIMEOUT_S = 20.0
@@ -59,13 +64,11 @@ class Store:
         from obstore.store import from_url
 
         self.where = normalize(where)
-        self._client = obstore
-        options: dict[str, Any] = {}
-        if not self.where.startswith("file://"):
-            options["client_options"] = {
-                "timeout": timedelta(seconds=TIMEOUT_S), "connect_timeout": timedelta(seconds=TIMEOUT_S),
-            }  # fmt: skip
-            options["retry_config"] = {"max_retries": 3, "retry_timeout": timedelta(seconds=RETRY_S)}
+        self._client: Any = _Directory if self.where.startswith("file://") else obstore
+        options: dict[str, Any] = {
+            "client_options": dict.fromkeys(("timeout", "connect_timeout"), timedelta(seconds=TIMEOUT_S)),
+            "retry_config": {"max_retries": 3, "retry_timeout": timedelta(seconds=RETRY_S)},
+        }
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
         if self.where.startswith("s3://"):
             options["virtual_hosted_style_request"] = not endpoint
@@ -73,7 +76,11 @@ class Store:
                 options["endpoint"] = endpoint
                 options["client_options"]["allow_http"] = endpoint.startswith("http://")
         try:
-            self._store: Any = _of_directory(self.where) if not options else from_url(self.where, **options)
+            if self._client is _Directory:
+                self._store: Any = Path(self.where.removeprefix("file://"))
+                self._store.mkdir(parents=True, exist_ok=True)
+            else:
+                self._store = from_url(self.where, **options)
         except Exception as error:
             raise UsageError(f"{self.where} can't be used: {refusals.describe(error)}") from None
 
@@ -95,7 +102,7 @@ class Store:
 
         try:
             self._call(lambda: self._client.put(self._store, name, content, mode="create"))
-        except (AlreadyExistsError, PreconditionError):
+        except (AlreadyExistsError, PreconditionError, FileExistsError):
             return False
         return True
 
@@ -195,7 +202,7 @@ class Store:
 
         try:
             return call()
-        except (theirs.AlreadyExistsError, theirs.PreconditionError):
+        except (theirs.AlreadyExistsError, theirs.PreconditionError, FileExistsError):
             raise
         except (theirs.NotFoundError, FileNotFoundError) as error:
             if "NoSuchBucket" in str(error):
@@ -208,11 +215,67 @@ class Store:
         except theirs.BaseError as error:
             raise refusals.translated(self.where, error, denied=False) from None
         except OSError as error:
-            raise Unavailable(f"{self.where}: {error.strerror or error}") from None
+            kind = Refused if error.errno in (errno.ELOOP, errno.EINVAL, errno.ENOTDIR) else Unavailable
+            raise kind(f"{error.filename or self.where}: {error.strerror or error}") from None
 
 
-def _of_directory(where: str) -> Any:
-    """A directory as a store. Its path is taken as it is: in an address "#" and "%" would mean something."""
-    from obstore.store import LocalStore
+class _Directory:
+    """obstore's functions, for a directory: its own follow links, also as they list and delete, and wait for pipes."""
 
-    return LocalStore(prefix=where.removeprefix("file://"), mkdir=True)
+    @staticmethod
+    def put(folder: Path, name: str, content: bytes | Path, mode: str = "overwrite") -> dict[str, Any]:
+        """Raises FileExistsError where there is one and mode is "create"."""
+        path = folder / name
+        if path.parent != folder:
+            confined.make_folder(path.parent, root=folder)
+        with confined.pinned(confined.temporary(path), root=folder) as new:
+            try:
+                new.write_bytes(content) if isinstance(content, bytes) else shutil.copyfile(content, new)
+                (os.link if mode == "create" else os.replace)(new, new.with_name(path.name))
+                return _described(name, new.with_name(path.name).lstat())
+            finally:
+                new.unlink(missing_ok=True)
+
+    @staticmethod
+    def get(folder: Path, name: str) -> Any:
+        def stream(min_chunk_size: int) -> Iterator[bytes]:
+            with confined.open_file(folder / name, root=folder) as file:
+                while content := file.read(min_chunk_size):
+                    yield content
+
+        return SimpleNamespace(meta=_Directory.head(folder, name), stream=stream)
+
+    @staticmethod
+    def get_range(folder: Path, name: str, *, start: int, end: int) -> bytes:
+        with confined.open_file(folder / name, root=folder) as file:
+            file.seek(start)
+            return file.read(end - start)
+
+    @staticmethod
+    def head(folder: Path, name: str) -> dict[str, Any]:
+        with confined.open_file(folder / name, root=folder) as file:
+            return _described(name, os.fstat(file.fileno()))
+
+    @staticmethod
+    def list(folder: Path, prefix: str | None, offset: str | None) -> Iterator[Any]:
+        if (folder / (prefix or "")).resolve() == folder.resolve() / (prefix or ""):
+            for path, _, files in os.walk(folder / (prefix or "")):
+                for file in files:
+                    name = os.path.relpath(os.path.join(path, file), folder)
+                    is_whole = not (file.startswith(".") and file.endswith(".tmp"))
+                    with contextlib.suppress(FileNotFoundError):
+                        status = os.lstat(folder / name)
+                        if stat.S_ISREG(status.st_mode) and name > (offset or "") and is_whole:
+                            yield [_described(name, status)]
+
+    @staticmethod
+    def delete(folder: Path, names: Any) -> None:
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                confined.remove(folder / name, root=folder)
+
+
+def _described(name: str, status: os.stat_result) -> dict[str, Any]:
+    version = f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'  # as obstore's
+    written = datetime.fromtimestamp(status.st_mtime, timezone.utc)
+    return {"path": name, "size": status.st_size, "e_tag": version, "last_modified": written}

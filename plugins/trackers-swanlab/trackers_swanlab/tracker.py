@@ -68,6 +68,7 @@ from trackers.records import (
 from trackers.support import confined
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
 from trackers_swanlab import run_files as form
+from trackers_swanlab.framing import LevelDbFramer
 from trackers_swanlab.precheck import SwanlabPrecheck
 
 OWN = "trackers/"
@@ -158,7 +159,7 @@ class SwanlabTracker(SwanlabPrecheck):
         self._committed.generation = time.time_ns()
         self._save_config({})
         self._file.open()
-        framer = leveldb_log.LevelDbFramer(leveldb_log.HEADER.size)
+        framer = LevelDbFramer(leveldb_log.HEADER.size)
         head = leveldb_log.HEADER.pack(*form.MAGIC)
         self._file.append(head + b"".join(framer.frame(content) for content in self._head(self._committed)))
         self._committed.length = self._file.length
@@ -193,7 +194,7 @@ class SwanlabTracker(SwanlabPrecheck):
             self._begin()
             self._file.check()
             known = dict(self._digests)
-            framer = leveldb_log.LevelDbFramer(self._file.length)
+            framer = LevelDbFramer(self._file.length)
             self._file.append(b"".join(framer.frame(content) for content in self._tail(status)))
             ended = [status.name, *self._digests.get(path_key(self._file.path), (0, 0))]
             self._committed = msgspec.structs.replace(self._committed, ended=ended)
@@ -246,7 +247,7 @@ class SwanlabTracker(SwanlabPrecheck):
         if _identity(draft) != identity:
             self._rewrite(msgspec.structs.replace(self._committed, **_identity(draft)), None)
             draft.generation = self._committed.generation
-        framer = leveldb_log.LevelDbFramer(self._file.length)
+        framer = LevelDbFramer(self._file.length)
         self._file.append(b"".join(map(framer.frame, contents)))
         draft.length = self._file.length
         self._committed = draft
@@ -456,7 +457,7 @@ class SwanlabTracker(SwanlabPrecheck):
 
     def _anew(self, state: SwanLabState, last_step: int | None) -> Iterator[bytes]:
         yield leveldb_log.HEADER.pack(*form.MAGIC)
-        framer = leveldb_log.LevelDbFramer(leveldb_log.HEADER.size)
+        framer = LevelDbFramer(leveldb_log.HEADER.size)
         heads = list(self._head(state))
         for content in heads:
             yield framer.frame(content)
