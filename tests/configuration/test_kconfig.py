@@ -715,6 +715,29 @@ def test_list_of_trusted_directories(tmp_path: Path, monkeypatch: pytest.MonkeyP
         trusted.distrust(below)
     with pytest.raises(ConfigError, match="no such directory"):
         trusted.trust(tmp_path / "nowhere")
+    trusted.trust(below)
+    below.rename(tmp_path / "away")
+    below.symlink_to(tmp_path / "away")
+    assert not trusted.is_trusted(below)
+    trusted.distrust(below)
+    assert trusted.directories() == []
+
+
+def test_link_to_a_file_of_the_package_may_be_swapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was looked at as the package's own file, and is another one as it is read, is data."""
+    (tmp_path / ".config").symlink_to(files.list_defconfigs(tmp_path)["wandb"])
+    assert resolve(environ={}, cwd=tmp_path)["TRACKER"] == "wandb,json"
+    judge = files.untrusted
+
+    def swapping(path: Path, cwd: Path, word: str = "") -> Path | None:
+        root = judge(path, cwd, word)
+        (tmp_path / ".config").unlink()
+        write(tmp_path, 'CONFIG_TRACKER="csv"\nCONFIG_TRACKER_PYTHON="json=/evil"\n', ".config")
+        return root
+
+    monkeypatch.setattr(files, "untrusted", swapping)
+    options = resolve(environ={}, cwd=tmp_path)
+    assert (options["TRACKER"], options["TRACKER_PYTHON"]) == ("csv", "")
 
 
 @pytest.mark.parametrize("name", [".config", "defconfigs/mine"])

@@ -161,11 +161,13 @@ def _meant_for_us(unknown: list[tuple[str, str]], contents: Contents, tree: Tree
 def untrusted(path: Path, cwd: Path, word: str = "") -> Path | None:
     """The directory whose file this is, where the user neither trusts it nor named the file by a path; None for any
     other file. word: what the user called the file."""
-    ours = path.resolve().parent == _brought().resolve()  # also by a link to one of those that we bring
+    ours = path.parent.resolve() == _brought().resolve()
     return None if ours or not path.is_relative_to(cwd) or trusted.is_named(word, cwd) else cwd
 
 
 def _lines(path: Path, label: str, root: Path | None) -> list[str]:
+    if root is not None and (real := path.resolve()).parent == _brought().resolve():
+        path, root = real, None  # a link to one of those that we bring
     try:
         content = path.read_bytes() if root is None else confined.read(path, root=root, most=trusted.MOST_BYTES)
         text = content.decode("utf-8-sig", errors="surrogateescape")

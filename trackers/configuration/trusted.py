@@ -70,7 +70,8 @@ def distrust(directory: Path) -> Path:
     Raises:
         ConfigError: it isn't trusted, or the list can't be written.
     """
-    path, known = directory.expanduser().resolve(), directories()
+    path, known = Path(os.path.abspath(directory.expanduser())), directories()
+    path = path if path in known else path.resolve()  # a link may have come in its place
     if path not in known:
         raise ConfigError(f"{path} isn't trusted; `trackers trust --list` lists those that are")
     _write(one for one in known if one != path)
