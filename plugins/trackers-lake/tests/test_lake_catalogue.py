@@ -25,6 +25,7 @@ from tests.analysis.support import T0, write_run
 from tests.fakes.counting_s3 import CountingS3
 from trackers import records
 from trackers.analysis import source_list
+from trackers.backends.storage import tracker as storage
 from trackers.cli.app import app
 from trackers.errors import NotFound, Refused, Unavailable
 from trackers.journal.run_directory import RunDirectory
@@ -251,11 +252,15 @@ class Interrupted(catalogue._Folders):
         return super()._call(call)
 
 
+class Sending(Interrupted):
+    """The same of who sends runs."""
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(6))
 def test_lists_are_right_whatever_happens_meanwhile(where: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that begin, go on, end, are edited and removed, and other rounds, all between any two requests of a round,
-    which may also die there."""
+    which may also die there; rounds between any two of a list, or of who sends or removes, too."""
     chance = random.Random(seed)
     expected: dict[str, tuple[str, float, list[str]]] = {}
     attempts: dict[str, int] = {}
@@ -271,7 +276,7 @@ def test_lists_are_right_whatever_happens_meanwhile(where: str, seed: int, monke
             return
         run, (status, loss, tags) = RunDirectory(OWN / "digits" / run_id), expected[run_id]
         if kind == "remove":
-            removal.remove(Store(where), f"digits/{run_id}")
+            removal.remove(Sending(where), f"digits/{run_id}")
             del expected[run_id]
         elif kind == "resume" and status == "finished":
             attempts[run_id] += 1
@@ -288,7 +293,11 @@ def test_lists_are_right_whatever_happens_meanwhile(where: str, seed: int, monke
             expected[run_id] = status, loss, [*tags, "t"]
 
     def check() -> None:
+        reading.append(1)
+        inside.clear()
         found = listed(where)
+        inside.append(1)
+        reading.clear()
         assert found.keys() == expected.keys()
         for run_id, (status, loss, tags) in expected.items():
             assert (found[run_id][0] == "finished") == (status == "finished"), run_id
@@ -300,18 +309,28 @@ def test_lists_are_right_whatever_happens_meanwhile(where: str, seed: int, monke
             return
         inside.append(1)
         try:
-            if found < 0.02:
+            if found < 0.02 and not reading:
                 raise Unavailable("it died")
-            if found < 0.04:
+            if found < 0.04 or reading:
                 Catalogue(where).gather()
             else:
                 act()
         finally:
             inside.clear()
 
+    def meanwhile() -> None:
+        if chance.random() < 0.15 and not others:
+            others.append(1)
+            Catalogue(where).gather()
+            others.clear()
+
+    others: list[int] = []
     inside: list[int] = [1]
+    reading: list[int] = []
     monkeypatch.setattr(catalogue, "_Folders", Interrupted)
     monkeypatch.setattr(Interrupted, "happens", staticmethod(interrupt))
+    monkeypatch.setattr(Sending, "happens", staticmethod(meanwhile))
+    monkeypatch.setattr(storage, "Store", Sending)
     for _ in range(5):
         act()
     for _ in range(6):
