@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import tempfile
 import zlib
 from collections.abc import Collection, Iterable
@@ -295,6 +296,11 @@ class _Folders(Store):
         Raises:
             Unavailable, Refused: they can't be listed.
         """
+        if isinstance(self._store, Path):  # a directory, whose links aren't followed
+            top = self._store / below
+            if not top.is_dir() or top.resolve() != self._store.resolve() / below:
+                return []
+            return [entry.name for entry in os.scandir(top) if entry.is_dir(follow_symlinks=False)]
         found: dict[str, Any] = self._call(lambda: self._client.list_with_delimiter(self._store, prefix=below or None))
         return [str(name).rstrip("/").rpartition("/")[2] for name in found["common_prefixes"]]
 
