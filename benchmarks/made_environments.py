@@ -43,10 +43,10 @@ def act(*words: str | Path) -> str:
     return done.stdout
 
 
-def environment(place: Path, extras: str) -> Path:
-    """The programs of a new environment with this package."""
+def environment(place: Path, wheels: Path, extras: str) -> Path:
+    """The programs of a new environment with this package, of a folder with its wheel and those of its plug-ins."""
     act(sys.executable, "-m", "venv", place)
-    act(place / "bin/pip", "install", "--quiet", f"{ROOT}{extras}")
+    act(place / "bin/pip", "install", "--quiet", "--find-links", wheels, f"trackers-relay{extras}")
     return place / "bin"
 
 
@@ -66,10 +66,14 @@ def run(python: Path, trackers: str) -> tuple[float, float]:
 def measure(quick: bool) -> Sequence[Figure]:
     """Medians over rounds, after a first run of each that starts its agent; and sizes."""
     here, rounds = Path.cwd(), 3 if quick else 21
-    bare, full = environment(here / "bare", ""), environment(here / "full", f"[{','.join(CLIENTS)}]")
+    wheels = here / "wheels"
+    plugins = [path.parent for path in ROOT.glob("plugins/*/pyproject.toml")]
+    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
+    act(*pip, "--wheel-dir", wheels, ROOT, *plugins)
+    bare, full = environment(here / "bare", wheels, ""), environment(here / "full", wheels, f"[{','.join(CLIENTS)}]")
     act(bare / "trackers", "setup", *CLIENTS)
     made = here / ".local/share/trackers/environments"
-    everything = environment(here / "everything", "[all]") if not quick else full
+    everything = environment(here / "everything", wheels, "[all]") if not quick else full
     times: dict[tuple[Path, str], list[tuple[float, float]]] = {}
     with no_agent("runtime"):
         for round_number in range(-2, rounds):
