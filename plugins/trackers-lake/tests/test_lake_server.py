@@ -9,16 +9,21 @@ from pathlib import Path
 
 import pytest
 from lake_support import held, points
+from test_lake_catalogue import append, kept, listed, marked, resumed, send, trained
 from test_lake_tables import CROWD
 from trackers_lake import into_lake
+from trackers_lake.catalogue import Catalogue
 from trackers_lake.tables import Lake
 
 import trackers
 from tests import ROOT
-from tests.analysis.support import write_run
+from tests.analysis.support import T0, write_run
 from tests.object_storage.support import BucketServer
 from trackers.errors import NotFound, Unavailable
+from trackers.object_storage import removal
 from trackers.object_storage import store as stores
+from trackers.object_storage.store import Store
+from trackers.records import Info
 from trackers.testing.driver import python_path
 
 WHERE = "s3://bucket/a lake"
@@ -66,6 +71,33 @@ def test_writers_at_once_in_a_bucket_lose_and_double_nothing(server: BucketServe
     assert [one.wait(300) for one in working] == [0, 0, 0]
     expected = {("p", f"{name}{number}"): 6 for name in "abc" for number in range(8)}
     assert held(WHERE) == {**expected, ("p", "shared"): 8}
+
+
+def test_catalogue_of_runs_in_a_bucket(server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By S3's own conditions, and with several rounds at once: lists are what the runs say, whatever changes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    where = "s3://bucket/runs of many"
+    runs = {name: trained(name, where) for name in ("resumed", "edited", "removed", "stays")}
+    for run in runs.values():
+        send(run)
+    code = f"from trackers_lake.catalogue import Catalogue; Catalogue({where!r}).gather()"
+    rounds = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=python_path()) for _ in range(3)]
+    assert [one.wait(300) for one in rounds] == [0, 0, 0]
+    assert kept(where) == {*runs}
+    resumed(runs["resumed"], 2, 6)
+    append(runs["edited"], 1, Info(time=T0 + 9, tags=["good"]), writer="edits-0")
+    for name in ("resumed", "edited"):
+        send(runs[name])
+    removal.remove(Store(where), "digits/removed")
+    send(trained("new", where))
+    assert marked(where) == {"resumed", "edited", "removed"}
+    for _ in range(2):
+        seen = listed(where)
+        assert seen.pop("resumed")[0] != "finished"
+        assert seen == {"edited": ("finished", 1 / 3, ["good"]), "stays": ("finished", 1 / 3, []),
+                        "new": ("finished", 1 / 3, [])}  # fmt: skip
+        Catalogue(where).gather()
+    assert kept(where) == {"edited", "stays", "new"}
 
 
 def test_server_that_is_away_is_said_and_nothing_is_half(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
