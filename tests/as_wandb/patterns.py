@@ -369,8 +369,8 @@ def config_from_files(wandb: Any) -> None:
 def identity(wandb: Any) -> None:
     """tianshou, lerobot: name, group, tags, notes, job type."""
     run = wandb.init(
-        project="identity", name="seed 3", group="ablation", tags=["a", "b"], notes="why", job_type="train_eval",
-        id="identity-1", resume="allow", save_code=False, mode="offline",
+        project="identity", name="seed 3", group="ablation", tags=["a", "b", "c, d"], notes="why",
+        job_type="train_eval", id="identity-1", resume="allow", save_code=False, mode="offline",
     )  # fmt: skip
     run._label(repo="tianshou")
     assert run.project == "identity"

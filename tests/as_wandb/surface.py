@@ -54,7 +54,8 @@ REASONS = {
     "status": "The state of each tracker",
     "charts": "A chart that can't be made is one line on stderr",
     "error": "Another exception, whose message says what to give",
-    "older": "Names and arguments of W&B's earlier releases stay",
+    "tags": "Blanks around a tag are left out, each is kept once, and one text is tags with commas between them",
+    "older": "Names, arguments and variables of W&B's earlier releases stay",
     "service": "W&B's login, requirements and service",
     "disabled": "A disabled run gives what scripts go on with",
 }

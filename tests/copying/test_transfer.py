@@ -216,6 +216,25 @@ ROWS = [
 ]
 
 
+@pytest.mark.parametrize("numbers_first", [True, False])
+def test_numbers_and_texts_of_one_name_are_copied_to_tensorboard_and_back(numbers_first: bool) -> None:
+    """The second kind has a tag with a suffix there: it came back as another metric, and the copy was said to differ.
+    A name that has such a suffix of its own keeps it."""
+    run = trackers.init("json", project="digits", name="both", **OFFLINE)
+    for step in range(3):
+        for value in (float(step), f"n{step}") if numbers_first else (f"n{step}", float(step)):
+            run.log({"a": value}, step=step)
+        run.log({"picture": trackers.Image(np.eye(4, dtype=np.float32)) if step == 1 else step}, step=step)
+        run.log({"a/text": f"own {step}", "a/scalar": step + 0.5}, step=step)
+    run.finish()
+    for source, destination in ((run.id, "tb:events"), ("tb:events/digits/both", "back")):
+        report = one(source, destination)
+        assert report.agrees, str(report)
+    (found,) = load_all("back")
+    assert found.metrics(["a"])["a"].to_pylist() == [0.0, 1.0, 2.0]
+    assert {record.values["a"] for record in found.texts() if "a" in record.values} == {"n0", "n1", "n2"}
+
+
 @pytest.mark.parametrize("tracker", DESTINATIONS)
 def test_equal_points_of_a_step_are_no_difference(tracker: str, database: str) -> None:
     """Where a destination makes one point of a step's equal ones, the copy agrees, and says of how many."""

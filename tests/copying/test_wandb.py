@@ -16,8 +16,10 @@ from tests.fakes.wandb_server import Fault, WandbServer
 from tests.helpers import T0
 from tests.readers.test_wandb_reader import held
 from trackers.copying import CopyReport, copy
+from trackers.formats.vendor_system_names import wandb as wandb_names
 from trackers.readers.run_data import load
 from trackers.readers.wandb.rows import Decoder
+from trackers.records import Metrics, encode
 
 __all__ = ["server"]
 
@@ -189,6 +191,21 @@ def test_results_of_a_trainer_are_found_in_wandb_files(monkeypatch: pytest.Monke
     monkeypatch.setattr(Decoder, "results", lambda self, summary: whole(self, {}))
     lost = one(source, "wandb:team/copies").differences
     assert lost == ["result 'epoch' isn't there", "result 'global_step' isn't there"]
+
+
+def test_samples_of_wandbs_own_agent_are_copied_to_wandb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were read by its names, in its units: what a process took of memory came there 5 % smaller, and the copy was
+    said to differ."""
+    monkeypatch.delenv("WANDB_DIR", raising=False)
+    agent = {"disk./.usagePercent": 40.8, "disk./.usageGB": 41.4, "proc.memory.rssMB": 65.156, "cpu": 3.0}
+    (samples,) = Decoder(ours=False).event({"_timestamp": 1e9, **{f"system.{name}": n for name, n in agent.items()}})
+    assert isinstance(samples, Metrics)
+    assert samples.values.keys() == {f"system.{name.replace('/.', '').replace('..', '.')}" for name in agent}
+    assert wandb_names(samples.values) == pytest.approx(agent, rel=1e-15)
+    run = logged(media=False)
+    with next(Path(run.dir, "streams").glob("rank-0*.jsonl")).open("ab") as file:
+        file.write(encode(samples))
+    assert one(run.id, "wandb:team/copies").agrees
 
 
 @pytest.fixture

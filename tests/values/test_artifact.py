@@ -16,7 +16,7 @@ import pytest
 
 from trackers import records
 from trackers.errors import UsageError
-from trackers.media import Image, RunMedia, Table
+from trackers.media import Image, PartitionedTable, RunMedia, Table
 from trackers.values import artifact as artifacts
 from trackers.values import file_snapshot
 from trackers.values.artifact import Artifact
@@ -240,6 +240,7 @@ def test_artifact_speaks_wandb(tmp_path: Path, store: RunMedia) -> None:
         file.write(b"\0")
     artifact.add(Table(["a"], [[1]]), "table")
     artifact.add(Image(np.zeros((2, 2), np.uint8)), "picture")
+    artifact.add(PartitionedTable("parts"), "whole")
     with pytest.raises(UsageError, match="already"):
         artifact.add_file(path, name="note.txt")
     with pytest.raises(UsageError, match="address"):
@@ -249,6 +250,7 @@ def test_artifact_speaks_wandb(tmp_path: Path, store: RunMedia) -> None:
     entries = artifact.manifest.entries
     assert sorted(entries) == [
         "data.csv", "note.txt", "picture.image-file.json", "raw.bin", "table.table.json", "weights/w.bin",
+        "whole.partitioned-table.json",
     ]  # fmt: skip
     assert (entries["weights/w.bin"].local_path, entries["data.csv"].ref) == (str(path), "s3://bucket/data.csv")
     for aliases in ("best", ["best"]):
@@ -260,6 +262,10 @@ def test_artifact_speaks_wandb(tmp_path: Path, store: RunMedia) -> None:
     assert (files["note.txt"], files["raw.bin"]) == (b"hello", b"\0")
     table = {"_type": "table", "columns": ["a"], "data": [[1]], "ncols": 1, "nrows": 1}
     assert json.loads(files["table.table.json"]) == table
+    whole = {"_type": "partitioned-table", "parts_path": "parts"}
+    assert json.loads(files["whole.partitioned-table.json"]) == whole
+    with pytest.raises(UsageError, match="log the tables"):
+        PartitionedTable("parts").items(store)
     assert files[json.loads(files["picture.image-file.json"])["path"]].startswith(b"\x89PNG")
     assert [file.uri for file in record.files if not file.file] == ["s3://bucket/data.csv"]
     assert records.decode(records.encode(record)[:-1]) == record

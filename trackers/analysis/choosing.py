@@ -18,6 +18,7 @@ from trackers.analysis.figures import FIGURES
 from trackers.analysis.run_stats import RunStats
 from trackers.analysis.tables import TextTable
 from trackers.errors import NotFound, UsageError, did_you_mean, examples
+from trackers.formats.word_list import split_words
 from trackers.metrics import roles
 from trackers.records import final_name, plain_name
 
@@ -236,11 +237,6 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     """The end of an error message: the known names that are similar, else all known names."""
     options = list(dict.fromkeys(known))
     return did_you_mean(word, options, f"; there is {examples(options, 12)}" if options else "", most=3)
-
-
-def split_words(text: str) -> list[str]:
-    """The words of a list like ``a,b``."""
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _is_number(value: Any) -> bool:

@@ -82,9 +82,10 @@ def winner(results: Sequence[Result]) -> Winner:
 
 def differences(results: Sequence[Result]) -> list[str]:
     """What makes the work of results differ: settings, numbers of GPUs, clocks; what some don't say isn't compared."""
-    texts = []
+    texts, part = [], "micro_batch_size"  # how many samples go through a GPU at once is no other work
+    configs = [{name: v for name, v in result.config.items() if name.rpartition(".")[2] != part} for result in results]
     for _, names in WORK:
-        values = dict.fromkeys(value for result in results if (value := work(_sizes(result), names)) is not None)
+        values = dict.fromkeys(value for config in configs if (value := work(config, names)) is not None)
         if len(values) > 1:
             settings = list(dict.fromkeys(name for pairs in values for name, _ in pairs))
             for name in settings:
@@ -98,11 +99,6 @@ def differences(results: Sequence[Result]) -> list[str]:
         if len(kinds) > 1:
             texts.append(f"{what} ({', '.join(kinds)})")
     return texts
-
-
-def _sizes(result: Result) -> dict[str, Any]:
-    """Its settings, without a part of a batch: how many samples go through a GPU at once is no other work."""
-    return {name: value for name, value in result.config.items() if name.rpartition(".")[2] != "micro_batch_size"}
 
 
 def warnings(results: Sequence[Result]) -> list[str]:

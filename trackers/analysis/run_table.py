@@ -15,6 +15,7 @@ from trackers.analysis.figures import best_of
 from trackers.analysis.run_list import LONGEST, Overview, RunLine, Standing, glance
 from trackers.analysis.tables import TextTable, format_age, format_size
 from trackers.errors import TrackersError
+from trackers.formats.word_list import split_words
 from trackers.journal.run_directory import RunDirectory
 from trackers.metrics import roles
 from trackers.readers.boundary import boundary
@@ -127,7 +128,7 @@ def table(
 
 
 def _chosen(columns: str, lines: Sequence[RunLine], glances: Glances) -> list[str]:
-    words = choosing.split_words(columns)
+    words = split_words(columns)
     exact = [name for name in words if name in ABOUT]  # then no run needs to be looked into for what it has
     return choosing.columns(columns, exact if len(exact) == len(words) else glances.names(lines))
 

@@ -529,6 +529,14 @@ def begun_on(begun: Sequence[tuple[int, float]], worlds: Sequence[int]) -> Itera
     yield 0, math.inf, 0
 
 
+def starts(begun: Sequence[tuple[int, float]], worlds: Sequence[int]) -> dict[str, Any]:
+    """What a log says of a run's starts, where there are several: times between them are nobody's."""
+    if len(begun) < 2:
+        return {}
+    fork = {} if begun[0][0] else {"first_attempt": 0}  # what a fork has of its parent
+    return {"starts": [time for _, time in begun], "start_world_sizes": worlds[-len(begun) :], **fork}
+
+
 @lru_cache(maxsize=20_000)
 def flag_of(name: str) -> int:
     """What a metric at a step says of the time: :data:`TRAINED`, :data:`PAUSED`, or nothing (0)."""

@@ -33,11 +33,11 @@ from trackers.cli.common import (
     printable,
     refuse,
     resolve_conditions,
-    split_words,
     terminal_table,
     watch,
 )
 from trackers.cli.roots import runs_root
+from trackers.formats.word_list import split_words
 
 if TYPE_CHECKING:
     from trackers.analysis.comparison import Comparison

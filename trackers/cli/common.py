@@ -251,11 +251,6 @@ def is_other_source(name: str, root: Path) -> bool:
         raise
 
 
-def split_words(text: str) -> list[str]:
-    """Words between commas."""
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
 def load(source: str, directory: Path | None) -> RunData:
     """One run's data; see :func:`open_runs`."""
     from trackers.readers.run_data import RunData

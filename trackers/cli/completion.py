@@ -60,8 +60,8 @@ def metrics(context: typer.Context, incomplete: str) -> Offer:
 
 def columns(context: typer.Context, incomplete: str) -> Offer:
     """Names of columns: of runs, metrics, results, settings; after a comma the next one."""
-    from trackers.analysis.choosing import split_words
     from trackers.analysis.run_table import ABOUT
+    from trackers.formats.word_list import split_words
 
     about = ["name", "id", "status", "steps"] if context.info_name != "ls" else [*ABOUT]
     used = set(split_words(incomplete))

@@ -33,9 +33,9 @@ def files(
 
     Example: trackers files latest --kind image
     """
-    from trackers.analysis.choosing import split_words
     from trackers.analysis.tables import TextTable, format_size
     from trackers.errors import did_you_mean
+    from trackers.formats.word_list import split_words
 
     with _open_run(source, directory, fetch=False) as (items, _):
         chosen = [

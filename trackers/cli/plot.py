@@ -14,6 +14,7 @@ import typer
 from trackers.cli import completion
 from trackers.cli.analysis import Sources
 from trackers.cli.common import AsJson, Force, RunsDir, inputs, printable, resolve_conditions
+from trackers.formats.word_list import split_words
 
 PANELS = ("training", "benchmark", "validation", "gpu")
 
@@ -86,7 +87,7 @@ def plot(
         raise UsageError(f"--panel {panel} can't be drawn with {', '.join(fixed)}: its axes and lines are given")
     if output is not None:
         check(output, inputs=inputs(sources, directory), force=force)
-    patterns = [key.strip() for key in keys.split(",") if key.strip()]
+    patterns = split_words(keys)
     runs, notes = open_runs(resolve_conditions(sources, directory), directory), list[str]()
     if x == "tokens":
         runs, notes = with_tokens(runs)

@@ -24,8 +24,8 @@ from trackers.cli.common import (
     print_table,
     printable,
     refuse,
-    split_words,
 )
+from trackers.formats.word_list import split_words
 
 if TYPE_CHECKING:
     from trackers.analysis.table_diff import TableDiff

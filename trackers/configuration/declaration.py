@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from trackers.errors import ConfigError, quoted, shortened
+from trackers.formats.word_list import joined
 
 BOOLEANS = {
     "y": True, "yes": True, "1": True, "true": True, "on": True,
@@ -135,7 +136,7 @@ class Declaration:
             return _rejoin_utf8(str(os.fspath(value)))
         if self.symbol in _LISTS and isinstance(value, (list, tuple, set, frozenset)):
             items = value if isinstance(value, (list, tuple)) else sorted(value)
-            return _rejoin_utf8(",".join(str(item) for item in items))
+            return _rejoin_utf8(joined(items) or "")
         raise ConfigError(f"{source}: {self.symbol} is text, not {type(value).__name__} {quoted(value)}")
 
     def _number_text(self, value: Any, source: str) -> str:

@@ -18,6 +18,7 @@ import msgspec
 from trackers import records
 from trackers.backends import registry
 from trackers.errors import UsageError
+from trackers.formats.word_list import split_words
 from trackers.journal import trust
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.lease import Lease
@@ -245,14 +246,14 @@ def add_results(run: RunDirectory, values: dict[str, Any]) -> None:
 
 
 def as_tags(value: str | Iterable[str]) -> tuple[str, ...]:
-    """Tags, each once: of a text those between its commas.
+    """Tags, each once: of a text those between its commas, as of the option.
 
     Raises:
         UsageError: it is no text, and nothing that has texts in it.
     """
     tags: list[Any]
     try:
-        tags = value.split(",") if isinstance(value, str) else list(value)
+        tags = split_words(value) if isinstance(value, str) else list(value)
     except TypeError:
         tags = [value]
     wrong = [tag for tag in tags if not isinstance(tag, (str, int, float))]

@@ -1,7 +1,8 @@
 """Texts that are names of floats, ``NaN`` beside NaN, in lists and in tables' cells.
 
 JSON has no NaN, so the journal has its name. Where such a name is a text that nothing beside it tells from the float,
-the first letter is escaped in a list's JSON text (``"\\u004eaN"``), and a table's content has ``texts``: the numbers of
+the first letter is escaped in a list's JSON text (``"\\u004eaN"``), which ends with a blank where all such names are
+floats though texts are beside them, and a table's content has ``texts``: the numbers of
 those names, of all such names in its rows, in order, that are texts. All others are floats then. Of content without a
 mark the values beside a name decide (:func:`trackers.records.are_words`).
 """
@@ -34,14 +35,15 @@ def list_text(values: list[Any]) -> str:
     text = json.dumps(name_floats(values))
     if not any(name in text for name in _ESCAPED) or repr(unname_floats(json.loads(text))) == repr(values):
         return text
-    return _TOKEN.sub(
+    text = _TOKEN.sub(
         lambda token: f'"{token[0]}"' if token[0] in FLOAT_NAMES else _ESCAPED.get(token[0], token[0]),
         json.dumps(values),
     )
+    return text if _is_marked(text) else f"{text} "
 
 
 def _is_marked(text: str) -> bool:
-    return any(escaped in text for escaped in _ESCAPED.values())
+    return text.endswith("] ") or any(escaped in text for escaped in _ESCAPED.values())
 
 
 def _values(text: str) -> Any:

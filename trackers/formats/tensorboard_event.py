@@ -18,6 +18,8 @@ _header = struct.Struct("<QI")
 _footer = struct.Struct("<I")
 FRAME_BYTES = _header.size + _footer.size
 """Bytes of a record besides its data."""
+SECOND_KIND = "data of another kind than the tag without its suffix"
+"""The description of what lies below a tag with a suffix, because its name has data of another kind, too."""
 
 
 class TFRecordFramer:

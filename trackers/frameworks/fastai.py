@@ -140,11 +140,12 @@ class TrackersCallback(HoldsFits, Callback):  # type: ignore[misc]
 
 def settings(learn: Any) -> dict[str, Any]:
     """What a learner trains, and with what."""
+    made = getattr(learn.opt_func, "func", learn.opt_func)  # it may be a partial
     values: dict[str, Any] = {
         "model": type(learn.model).__name__,
         **model_sizes(learn.model),
         "loss_func": getattr(learn.loss_func, "__name__", type(learn.loss_func).__name__),
-        "opt_func": _name(learn.opt_func),
+        "opt_func": str(getattr(made, "__name__", type(made).__name__)),
         "n_epoch": learn.n_epoch,
         "batch_size": getattr(learn.dls, "bs", None),
         "batches_per_epoch": len(learn.dls.train),
@@ -156,8 +157,3 @@ def settings(learn: Any) -> dict[str, Any]:
         group = {name: value for name, value in opt.hypers[-1].items() if isinstance(value, (bool, int, float))}
         values["optimizer"] = group
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _name(function: Any) -> str:
-    """A function's name, also of a ``partial``."""
-    return str(getattr(getattr(function, "func", function), "__name__", type(function).__name__))

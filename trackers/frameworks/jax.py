@@ -42,7 +42,8 @@ class TrackersWriter:
     @guarded
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
         """Record numbers or arrays of one number."""
-        self._log(step, scalars, lambda name, value: _scalar(value))
+        single = {name for name, value in scalars.items() if getattr(value, "shape", ()) and value.size == 1}
+        self._log(step, scalars, lambda name, value: value.reshape(()) if name in single else value)
 
     @guarded
     def write_images(self, step: int, images: Mapping[str, Any]) -> None:
@@ -128,11 +129,6 @@ def _process() -> int:
     """This process's number; 0 where JAX isn't loaded."""
     jax = sys.modules.get("jax")
     return 0 if jax is None else int(jax.process_index())
-
-
-def _scalar(value: Any) -> Any:
-    """A number, or an array of one number without its axes."""
-    return value.reshape(()) if getattr(value, "shape", ()) and getattr(value, "size", 0) == 1 else value
 
 
 def _array(value: Any) -> Any:

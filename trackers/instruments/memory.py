@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import UsageError
+from trackers.formats.word_list import split_words
 from trackers.instruments.timers import cuda_in_use
 from trackers.support.interruption import suppress
 
@@ -49,7 +50,7 @@ class MemoryReader:
         self._say = say
         self.check(keys)
         if isinstance(keys, str):
-            keys = [key.strip() for key in keys.split(",") if key.strip()]
+            keys = split_words(keys)
         if keys is None or not keys:
             self._keys = dict(KEYS)
         elif isinstance(keys, Mapping):

@@ -32,10 +32,10 @@ from trackers.media.files import Audio, Html, Plotly, Video
 from trackers.media.histogram import Histogram
 from trackers.media.image import Classes, Image
 from trackers.media.shapes import Graph, Molecule, Object3D, box3d
-from trackers.media.table import EvalTable, JoinedTable, Table
+from trackers.media.table import EvalTable, JoinedTable, PartitionedTable, Table
 
 __all__ = [
     "Audio", "Classes", "CustomChart", "CustomChartSpec", "EvalTable", "Graph", "Histogram", "Html", "Image",
-    "JoinedTable", "MediaStore", "MediaValue", "Molecule", "Object3D", "Plotly", "RunMedia", "Table", "Video",
-    "Visualize", "VisualizeSpec", "as_media", "box3d", "is_media", "kind_of", "record",
+    "JoinedTable", "MediaStore", "MediaValue", "Molecule", "Object3D", "PartitionedTable", "Plotly", "RunMedia",
+    "Table", "Video", "Visualize", "VisualizeSpec", "as_media", "box3d", "is_media", "kind_of", "record",
 ]  # fmt: skip

@@ -256,6 +256,22 @@ class JoinedTable(MediaValue):
         return self._joined().items(store)
 
 
+class PartitionedTable(MediaValue):
+    """The tables below a directory of an artifact as one, for W&B's page of it: ``Artifact.add`` takes it, no run.
+
+    Args:
+        parts_path: the directory's path in the artifact.
+    """
+
+    type = "partitioned-table"
+
+    def __init__(self, parts_path: str) -> None:
+        self.parts_path = parts_path
+
+    def items(self, store: MediaStore) -> list[MediaFile]:
+        raise UsageError("a PartitionedTable lies in an artifact: log the tables that are its parts, or the artifact")
+
+
 def cell(value: Any, store: MediaStore, depth: int = 0) -> Any:
     """A cell as JSON holds it; the content of media goes into the store. What can't be looked at is its type's name.
 

@@ -312,7 +312,8 @@ class RelayClient:
             done, interrupted = False, True
         for message in self._messages.read():
             show(message)
-        if done and not quiet and self._watched and (delivered := self._delivered()):
+        delivered = [name for name in self._names if not read_account(self._run, name).stopped] if done else []
+        if delivered and not quiet and self._watched:  # those that stopped have said so
             self._say(f"{', '.join(delivered)}: delivered; to see the run: trackers show {self._run.quoted}")
         if not done:
             lagging = list(self._lagging({}, True))
@@ -359,10 +360,6 @@ class RelayClient:
             if (closed and (not account.closed or is_outdated(self._run, account))) or done < total:
                 lagging[name] = done / total if total else 0.0
         return lagging
-
-    def _delivered(self) -> list[str]:
-        """The trackers that have everything; those that stopped have said so."""
-        return [name for name in self._names if not read_account(self._run, name).stopped]
 
     def _reap(self, leaving: bool) -> None:
         self._close_bell()

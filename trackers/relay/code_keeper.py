@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from trackers.errors import Damaged, NotFound
+from trackers.formats.word_list import split_words
 from trackers.journal import helper_process, trust
 from trackers.journal.helper_process import AGAIN, DONE, STOPPED
 from trackers.journal.run_directory import RunDirectory
@@ -75,7 +76,7 @@ def keep(
             _new_record(info, task.attempt, packages.installed() if installed is None else installed),
             False,
         )
-    patterns = [part.strip() for part in str(info.option("TRACKER_DATA", "")).split(",") if part.strip()]
+    patterns = split_words(str(info.option("TRACKER_DATA", "")))
     try:
         _capture(run, info, record, earlier, [UNREAD] if patterns and not record.data else [])
     except OSError as error:  # of reading a file nothing is raised
@@ -171,7 +172,7 @@ def _contents(run: RunDirectory, record: Manifest) -> dict[str, bytes] | None:
 
 
 def _selection(run: RunDirectory, info: RunInfo) -> snapshot.SnapshotOptions:
-    untracked = [part.strip() for part in str(info.option("TRACKER_CODE_UNTRACKED", "")).split(",") if part.strip()]
+    untracked = split_words(str(info.option("TRACKER_CODE_UNTRACKED", "")))
     return snapshot.SnapshotOptions(
         untracked,
         float(info.option("TRACKER_CODE_MAX_MB", 10)),

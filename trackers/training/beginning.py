@@ -19,6 +19,7 @@ from trackers._version import __version__
 from trackers.alerts import PROJECT_FILE
 from trackers.backends import registry
 from trackers.errors import NotFound, UsageError
+from trackers.formats.word_list import split_words
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.messages import Message, show
 from trackers.journal.run_directory import RunDirectory, check_id, in_journal
@@ -137,9 +138,7 @@ class _Beginning:
             trackers=self.request.trackers,
             group=mask_source(str(options["TRACKER_GROUP"])) or None,
             job_type=mask_source(str(options["TRACKER_JOB_TYPE"])) or None,
-            tags=list(
-                dict.fromkeys(filter(None, map(str.strip, mask_source(str(options["TRACKER_TAGS"])).split(","))))
-            ),
+            tags=list(dict.fromkeys(split_words(mask_source(str(options["TRACKER_TAGS"]))))),
             notes=mask_source(str(options["TRACKER_NOTES"])) or None,
             config=config,
             mode=self.request.mode,

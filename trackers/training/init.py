@@ -15,6 +15,7 @@ from trackers import configuration
 from trackers.backends import registry
 from trackers.errors import NotFound, UsageError, reason
 from trackers.formats.json_values import mapping, text
+from trackers.formats.word_list import joined
 from trackers.journal.messages import Message, show
 from trackers.object_storage.addresses import store_of
 from trackers.ranks.transport import RankTransport
@@ -136,10 +137,10 @@ def init(
         NotFound: ``resume="must"`` or ``fork_from``, and there is no such run.
     """
     given = {
-        "TRACKER": _joined(trackers),
+        "TRACKER": joined(trackers),
         "TRACKER_PROJECT": project,
         "TRACKER_RUN_NAME": name,
-        "TRACKER_TAGS": _joined(tags),
+        "TRACKER_TAGS": joined(tags),
         "TRACKER_GROUP": group,
         "TRACKER_JOB_TYPE": None if job_type is None else text(job_type),
         "TRACKER_NOTES": notes,
@@ -183,11 +184,6 @@ def init(
         if isinstance(run, Run) and ("sync_tensorboard" in extra or (writers is not None and writers.is_patched())):
             run.record_tensorboard()
         return _become(run)
-
-
-def _joined(words: str | Sequence[str] | None) -> str | None:
-    """A list as the options have it: "a,b"."""
-    return words if words is None or isinstance(words, str) else ",".join(map(str, words))
 
 
 def _take_settings(given: dict[str, Any], extra: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from trackers.errors import UNDECODABLE, UsageError, did_you_mean
 from trackers.formats.json_values import mapping
+from trackers.formats.word_list import joined
 from trackers.formats.yaml_text import load_yaml
 
 logger = logging.getLogger("trackers")
@@ -194,8 +195,8 @@ def _settings(settings: Any) -> dict[str, Any]:
 
 
 def _option(symbol: str, value: Any) -> Any:
-    if symbol == "TRACKER_TAGS" and not isinstance(value, str):
-        return ",".join(str(tag) for tag in value)
+    if symbol == "TRACKER_TAGS":
+        return joined(value)
     if symbol == "TRACKER_RESUME":
         return "auto" if value is True else str(value or "")
     return str(value)

@@ -17,7 +17,7 @@ from trackers.errors import Damaged
 from trackers.formats import pixels
 from trackers.media import Audio, Html, Image, MediaStore, Molecule, Object3D, Table, Video
 from trackers.media.base import MediaValue
-from trackers.media.table import JoinedTable
+from trackers.media.table import JoinedTable, PartitionedTable
 from trackers.records import ArtifactFile, MediaFile, unnamed_float
 from trackers.support.interruption import pass_on, suppress
 
@@ -66,6 +66,8 @@ def _add_files(
         types = {name: {"wb_type": _column_type(row[index] for row in data)} for index, name in enumerate(columns)}
         if {"wb_type": "any"} in types.values():  # else W&B's client finds them itself
             described["column_types"] = {"wb_type": "typedDict", "params": {"type_map": types}}
+    elif isinstance(value, PartitionedTable):
+        described = {"_type": value.type, "parts_path": value.parts_path}
     else:
         (item,) = value.items(store)
         described = _described(value.type, item, store, keep)

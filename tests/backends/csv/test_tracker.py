@@ -169,6 +169,15 @@ def test_no_spreadsheet_calculates_and_all_reads_back(tmp_path: Path) -> None:
     assert [record.values for record in records if isinstance(record, Summary)] == [{"=r": "=s"}]
 
 
+def test_nul_of_names_and_texts_is_one_that_csv_readers_take(tmp_path: Path) -> None:
+    """Python's own reader before 3.11 refuses a whole file for one in it."""
+    run = driver(tmp_path)
+    values = [Metrics(step=0, time=1.0, values={"a\0": 1.5}), Text(step=0, time=1.0, values={"t": "x\0y"})]
+    run.deliver(stream([*values, Summary(time=1.0, values={"r\0": "s\0"})]))
+    assert rows(tmp_path / "run/metrics.csv")[0] == ["step", "time", "a\ufffd", "t"]
+    assert b"\0" not in b"".join(path.read_bytes() for path in (tmp_path / "run").glob("*.csv"))
+
+
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(lambda n: "\0" not in n)
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import tempfile
 import tracemalloc
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -539,10 +540,14 @@ ROWS = st.lists(
 @example([(0, {"time_ms": 1.0, "loss": 1.0, "val_loss": 1.0}), (0, {"loss": 1.0, "perf/iter_ms": 1.0})])
 @example([(1, {"loss": 1.0}), (0, {"loss": 2.0, "val_loss": 3.0}), (0, {"train/loss": 4.0, "eval/loss": 5.0})])
 @example([(1, {"iter": 1.0, "loss": 1.0}), (1, {"iter": 2.0, "val_loss": 1.0, "loss": 1.0}), (1, {"iter": 3.0})])
+@example([(0, {"lr": 1.0, "train_loss": 2.0, "val/acc": 2.0}), (0, {"lr": 4.0}), (0, {"val/acc": 5.0}),
+          (0, {"train_loss": 6.0, "lr": 7.0}), (0, {"lr": 8.0, "val/acc": 9.0, "train_loss": 10.0})])  # fmt: skip
+@example([(0, {"val_loss": 1.0, "lr": 2.0, "loss": 3.0}), (1, {"lr": 4.0}), (-1, {"loss": 5.0, "lr": 6.0}),
+          (1, {"lr": 7.0, "val_loss": 8.0, "loss": 9.0})])  # fmt: skip
 @example([(2, {"val_loss": 0.5, "train_loss": 2.0}), (0, {"loss": 2.0, "val_loss": 0.5}), (0, {"train_loss": 0.5})])
 def test_every_value_of_any_loss_comes_back(rows: list[tuple[int, dict[str, float]]]) -> None:
     """Whatever losses, rates, times and evaluations share a step and its records, also the same name several times:
-    each value is read as it was logged. What repeats the same value is one."""
+    each value is read as it was logged, in its order. What repeats the same value is one."""
     with tempfile.TemporaryDirectory() as place:
         step, records = 0, []
         for number, (more, values) in enumerate(rows):
@@ -551,11 +556,17 @@ def test_every_value_of_any_loss_comes_back(rows: list[tuple[int, dict[str, floa
         logged(Path(place), [Start(time=T0 - 1, rank=0), *records])
         (run,) = JsonReader().runs(str(only(Path(place, "run"))))
         read = [record for record in JsonReader().read(run) if isinstance(record, Metrics)]
-    found, known = (
-        {(name, record.step, value) for record in one for name, value in record.values.items()}
-        for one in (read, records)
-    )
-    assert found == known
+    assert series(read) == series(records)
+
+
+def series(records: Sequence[Record]) -> dict[tuple[str, int | None], list[Any]]:
+    """The values of each name and step, in their order; of equal ones that follow each other one."""
+    found: dict[tuple[str, int | None], list[Any]] = {}
+    for record in records:
+        for name, value in record.values.items() if isinstance(record, Metrics) else ():
+            if found.setdefault((name, record.step), [])[-1:] != [value]:
+                found[name, record.step].append(value)
+    return found
 
 
 def test_what_training_printed_is_a_file_beside_the_log(tmp_path: Path) -> None:

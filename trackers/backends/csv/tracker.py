@@ -200,22 +200,23 @@ def _headers(columns: Sequence[str]) -> list[str]:
         title = name
         while title in FIXED or (title != name and title in names):
             title += "_"
-        titles.append(guarded(title.encode("utf-8", "replace").decode()))
+        titles.append(guarded(title.replace("\0", "\ufffd").encode("utf-8", "replace").decode()))
     return titles
 
 
 def _cell(value: Any) -> str:
     """A value as text that reads back exactly, and that no spreadsheet calculates."""
     if isinstance(value, str):
-        return guarded(value.replace("\0", "\ufffd"))  # which csv readers refuse
+        return guarded(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(name_floats(value))
     return json.dumps(name_floats(value), ensure_ascii=False, default=str)
 
 
 def _line(cells: Iterable[str]) -> bytes:
-    """A row by RFC 4180, but for its end: "\\n", as command-line tools expect. Python's writer leaves "\\r" bare."""
-    return (",".join(map(_quoted, cells)) + "\n").encode("utf-8", "replace")
+    """A row by RFC 4180, but for its end: "\\n", as command-line tools expect. Python's writer leaves "\\r" bare, and
+    readers refuse NUL."""
+    return (",".join(map(_quoted, cells)) + "\n").replace("\0", "\ufffd").encode("utf-8", "replace")
 
 
 def _quoted(cell: str) -> str:

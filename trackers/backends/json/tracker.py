@@ -39,7 +39,7 @@ from trackers.backends.shared.console_log import ConsoleLog
 from trackers.backends.shared.directory import option_directory
 from trackers.backends.shared.json_document import Lists
 from trackers.backends.shared.step_rows import IterationRows, IterationTotals, iso, with_all_keys
-from trackers.benchmark.speed import Meter, begun_on, figures
+from trackers.benchmark.speed import Meter, begun_on, figures, starts
 from trackers.formats.ending import lent
 from trackers.formats.exclusive_move import move_to_free_name
 from trackers.records import (
@@ -273,12 +273,12 @@ class JsonTracker(JsonPrecheck):
             self._lists.items("samples"),
             chain(self._lists.items("eval_steps"), evals),
         )
-        meter, starts = Meter(), begun_on(book.begun, book.worlds)
-        coming = next(starts)
+        meter, begun = Meter(), begun_on(book.begun, book.worlds)
+        coming = next(begun)
         for time_, step, values in heapq.merge(*(_logged(items, names) for items in rows), key=itemgetter(0)):
             while time_ >= coming[1]:
                 meter.start(coming[0], coming[2])
-                coming = next(starts)
+                coming = next(begun)
             meter.take(step, time_, values)
         return meter
 
@@ -438,12 +438,7 @@ class JsonTracker(JsonPrecheck):
 
     def _metadata(self, book: JsonState) -> dict[str, Any]:
         info = self._info
-        metadata: dict[str, Any] = {"world_size": book.world_size or 1}
-        if len(book.begun) > 1:  # times between starts are nobody's
-            metadata["starts"] = [began for _, began in book.begun]
-            metadata["start_world_sizes"] = book.worlds[-len(book.begun) :]
-            if not book.begun[0][0]:
-                metadata["first_attempt"] = 0  # what a fork has of its parent
+        metadata: dict[str, Any] = {"world_size": book.world_size or 1, **starts(book.begun, book.worlds)}
         for source in (book.environment, book.config or info.config):
             leaves: dict[str, Any] = {}
             for path, value in flatten(source):

@@ -136,9 +136,9 @@ class ArtifactStore:
 
             self._draw(record, Image.open(io.BytesIO(drawn)), number, None)
         path = f"tables/{map_file(record.name)}/{_version(record, number)}.json"
+        rows = [(row + [None] * len(columns))[: len(columns)] for row in rows]  # as wide as pandas wants them
         data = [
-            [self._cell(record, value, f"{number}:{y}:{x}") for x, value in enumerate(_fitted(row, len(columns)))]
-            for y, row in enumerate(rows)
+            [self._cell(record, cell, f"{number}:{y}:{x}") for x, cell in enumerate(row)] for y, row in enumerate(rows)
         ]
         table = {"columns": columns, "data": data}
         self.put_json(path, table)
@@ -263,8 +263,3 @@ def _encoded(picture: Any, kind: str) -> bytes:
     out = io.BytesIO()
     picture.save(out, format=kind)
     return out.getvalue()
-
-
-def _fitted(row: list[Any], width: int) -> list[Any]:
-    """A row as wide as its table, as pandas wants it when MLflow loads the table."""
-    return (row + [None] * width)[:width]

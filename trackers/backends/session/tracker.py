@@ -23,7 +23,7 @@ from trackers.backends.shared.append_file import DIGESTS, FileShrunk, digests, t
 from trackers.backends.shared.console_log import STATE as CONSOLE
 from trackers.backends.shared.console_log import ConsoleLog
 from trackers.backends.shared.directory import option_directory
-from trackers.benchmark.speed import Meter, begun_on
+from trackers.benchmark.speed import Meter, begun_on, starts
 from trackers.records import (
     Alert,
     ArtifactRecord,
@@ -190,8 +190,8 @@ class SessionTracker(SessionPrecheck):
         """Drop the metrics that an earlier attempt logged above ``step``; what was transferred and seen stays."""
         loss: Any = None
         book = self._kept.book
-        meter, starts = Meter(), begun_on(book.begun, book.worlds)
-        coming = next(starts)
+        meter, begun = Meter(), begun_on(book.begun, book.worlds)
+        coming = next(begun)
 
         def is_kept(name: str, item: dict[str, Any]) -> bool:
             nonlocal loss, coming
@@ -202,7 +202,7 @@ class SessionTracker(SessionPrecheck):
                 time = datetime.fromisoformat(item["timestamp"]).timestamp()
                 while time >= coming[1]:
                     meter.start(coming[0], coming[2])
-                    coming = next(starts)
+                    coming = next(begun)
                 meter.take(item["step"], time, logged(item, book.totals.names))
             return keep
 
@@ -243,12 +243,7 @@ class SessionTracker(SessionPrecheck):
         head = facts.session_summary(
             name, self._info, book.facts, book.totals, book.speed().batch, book.attributes, status
         )
-        if len(book.begun) > 1:  # times between starts are nobody's
-            head["starts"] = [began for _, began in book.begun]
-            head["start_world_sizes"] = book.worlds[-len(book.begun) :]
-            if not book.begun[0][0]:
-                head["first_attempt"] = 0  # what a fork has of its parent
-        return head
+        return {**head, **starts(book.begun, book.worlds)}
 
     def _first(self, name: str) -> Iterable[bytes]:
         self._files.lists.open({}, 0)

@@ -7,10 +7,12 @@ own name. All values are as JSON holds them: NaN and infinities are strings.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -148,38 +150,52 @@ class IterationRows(msgspec.Struct):
         if len(training) == len(values) and not any(row.step == step for row in (*self.iterations, *self.evals)):
             self._iteration(step, time, training)  # has a row to itself, with room for all
             return
-        known = self._readable(step) | values.items()
+        known = self._readable(step)
+        mixed = evaluated or any(row.lent is not None for row in self.iterations)
+        again = mixed and any(name in values or len(known[name]) > 1 for name in known)
+        before = copy.deepcopy(self) if again else None
         if len(training) == len(values):
             self._iteration(step, time, training)
         else:
             measured = {name: value for name, value in values.items() if name not in training}
             self._evaluation(step, time, measured, training)
-        lost = known - self._readable(step)
-        if lost:
-            self.iterations += _spare(step, time, lost)
+        for name, value in values.items():
+            if known.setdefault(name, [])[-1:] != [value]:  # an equal one adds nothing
+                known[name].append(value)
+        found = self._readable(step)
+        if before is not None and any(found.get(name, [])[: len(known[name])] != known[name] for name in known):
+            for field in self.__struct_fields__:
+                setattr(self, field, getattr(before, field))
+            found = self._readable(step)
+        self.iterations += _spare(step, time, _lost(known, found))
 
-    def _readable(self, step: int, *more: IterationRow) -> set[tuple[str, Any]]:
-        """What a reader finds of a step in these rows and ``more``: each value with the name that it was logged by."""
-        readable: set[tuple[str, Any]] = set()
-        for row in (*self.iterations, *more):
-            if row.step == step:
-                own = {**self.names, **row.values.get("logged", {}), **(row.lent or {})}
-                hidden = {"iter", "time", "logged", *(("time_ms",) if row.timed else ())}
-                readable |= _clear((own.get(key, key), value) for key, value in row.values.items() if key not in hidden)
+    def _readable(self, step: int, *more: IterationRow) -> dict[str, list[Any]]:
+        """What a reader finds of a step in these rows and ``more``, in its order: the values of each logged name."""
+        rows = [(row.values["time"], 1 if "loss" in row.values else 2, row) for row in (*self.iterations, *more)]
         for row in self.evals:
-            if row.step == step:
-                own = {**self.names, **row.values.get("logged", {})}
-                hidden = {"iter", "timestamp", "logged", "train_loss", "lr"} - row.values.get("logged", {}).keys()
-                readable |= _clear((own.get(key, key), value) for key, value in row.values.items() if key not in hidden)
+            time = datetime.fromisoformat(row.values["timestamp"]).timestamp()
+            rows.append((time, 0 if "timestamp" in row.values.get("logged", {}) else 3, row))
+        readable: dict[str, list[Any]] = {}
+        for _, rank, row in sorted((row for row in rows if row[2].step == step), key=itemgetter(0, 1)):
+            logged = row.values.get("logged", {})
+            own = {**self.names, **logged, **(row.lent or {})}
+            hidden = {"iter", "time", "logged", *(("time_ms",) if row.timed else ())}
+            if rank in (0, 3):
+                hidden = {"iter", "timestamp", "logged", "train_loss", "lr"} - logged.keys()
+            pairs = [(own.get(key, key), value) for key, value in row.values.items() if key not in hidden]
+            times = Counter(name for name, _ in pairs)  # of two keys for a name a reader takes the last, in any order
+            for name, value in pairs:
+                if times[name] == 1:
+                    readable.setdefault(name, []).append(value)
         return readable
 
     def _iteration(self, step: int, time: float, values: Mapping[str, Any]) -> None:
-        lender = next((row for row in self.iterations if row.step == step and row.lent is not None), None)
+        newest = self.iterations[-1] if self.iterations and self.iterations[-1].step == step else None
         named = _iteration_names(values, self.names)
         losses = [key for key in named if self.names.get(key, key) in LOSS_NAMES]
         other = losses[0] if losses and "loss" not in named else ""
-        if lender is not None and losses:
-            self._replace_lent(lender, time, named)
+        if newest is not None and newest.lent is not None and losses:
+            self._replace_lent(newest, time, named)
         timed = _timed(values)
         row = self._find(self.iterations, step, named, timed)
         apart_s = sum(apart for name in APART_NAMES if (apart := positive(values.get(name))) is not None)
@@ -232,7 +248,8 @@ class IterationRows(msgspec.Struct):
         loss = self.loss if own_loss is None else own_loss
         self.rate = self.rate if own_rate is None else own_rate
         row = self._find(self.evals, step, named)
-        if row is None or not training.keys().isdisjoint(self._held_names(row, training)):
+        held = () if row is None else row.values.get("logged", {}).values()
+        if row is None or not training.keys().isdisjoint(held):
             row = IterationRow(step, {"iter": step, "train_loss": loss, "val_loss": None, "lr": self.rate})
             row.values["timestamp"] = iso(time)
             row.guessed = ["train_loss", *(() if "val_loss" in named else ("val_loss",))]
@@ -279,8 +296,7 @@ class IterationRows(msgspec.Struct):
             return [row]
         known, time = self._readable(row.step, row), row.values["time"]
         made = [row] if self._is_iteration(row) else []
-        lost = known - self._readable(row.step, *made)
-        return [*made, *_spare(row.step, time, lost)]
+        return [*made, *_spare(row.step, time, _lost(known, self._readable(row.step, *made)))]
 
     def _is_iteration(self, row: IterationRow) -> bool:
         """Whether training values in an evaluation's record form an iteration: not where losses have another name."""
@@ -300,15 +316,6 @@ class IterationRows(msgspec.Struct):
     def _note_name(self, key: str, name: str) -> None:
         if key != name or key in ("loss", "mfu", "time_ms"):
             self.names.setdefault(key, name)
-
-    def _held_names(self, evaluation: IterationRow, training: Mapping[str, Any]) -> set[str]:
-        """Names of training's values that an evaluation holds, or lent where these have others."""
-        names = set(evaluation.values.get("logged", {}).values())
-        for row in self.iterations:
-            if row.step == evaluation.step:
-                values, lent = row.values, row.lent or {}
-                names |= {name for key, name in lent.items() if training.get(name, values[key]) != values[key]}
-        return names
 
     def _lender(self, step: int, lent: Mapping[str, str]) -> IterationRow | None:
         """The evaluation of a step that training's values came with: one that has none of those names itself."""
@@ -441,17 +448,17 @@ def _iteration_names(values: Mapping[str, Any], names: dict[str, str]) -> dict[s
     return named
 
 
-def _clear(values: Iterable[tuple[str, Any]]) -> set[tuple[str, Any]]:
-    """Those whose name only one of them has: of others a reader takes the last, and the order may be any."""
-    pairs = list(values)
-    times = Counter(name for name, _ in pairs)
-    return {(name, value) for name, value in pairs if times[name] == 1}
+def _lost(known: Mapping[str, list[Any]], found: Mapping[str, list[Any]]) -> list[tuple[str, Any]]:
+    """The values of ``known`` that aren't in ``found``, each with its name."""
+    left = Counter((name, value) for name, values in found.items() for value in values)
+    left.subtract(pairs := [(name, value) for name, values in known.items() for value in values])
+    return [pair for pair in dict.fromkeys(pairs) if left[pair] < 0]
 
 
-def _spare(step: int, time: float, values: set[tuple[str, Any]]) -> list[IterationRow]:
+def _spare(step: int, time: float, values: list[tuple[str, Any]]) -> list[IterationRow]:
     """Iterations of values that no other row of their step has room for, each under a key that tells its name."""
     rows: list[IterationRow] = []
-    for name, value in sorted(values, key=str):
+    for name, value in values:
         row = next((row for row in rows if name not in row.values["logged"].values()), None)
         if row is None:
             row = IterationRow(step, {"iter": step, "time": time, "logged": {}})

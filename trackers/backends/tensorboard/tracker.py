@@ -31,7 +31,7 @@ from trackers.backends.shared.directory import option_directory
 from trackers.backends.tensorboard.precheck import TensorboardPrecheck
 from trackers.errors import Unavailable
 from trackers.formats import vendor_system_names
-from trackers.formats.tensorboard_event import FRAME_BYTES, TFRecordFramer, unframe
+from trackers.formats.tensorboard_event import FRAME_BYTES, SECOND_KIND, TFRecordFramer, unframe
 from trackers.metrics.unasked import is_unasked
 from trackers.records import (
     ALL_KINDS,
@@ -82,7 +82,8 @@ class TensorBoardState(msgspec.Struct):
     top: the highest step. rewound: the newest attempt whose rewind was written. attempt: the newest with a START.
     ended: the status in the tail. over: tags whose points lie at a step metric instead of the step. folder: where the
     files lie, below the directory that all runs of the project share, or the run's own. about: name, group, tags and
-    notes, as they were changed last. kinds: of the data below tags that hold no scalars.
+    notes, as they were changed last. kinds: of the data below tags that hold no scalars, and of which name
+    where they have a suffix.
     """
 
     files: dict[str, int] = {}
@@ -135,6 +136,7 @@ class TensorboardTracker(TensorboardPrecheck):
         """The run's name in HPARAMS, which no other run of the project has."""
         self._tags: dict[tuple[str, str], str] = {}
         self._kinds: dict[str, str] = {}
+        self._joined: dict[str, str] = {}
         self._file: OwnedFile | None = None
         self._began = False
 
@@ -355,6 +357,10 @@ class TensorboardTracker(TensorboardPrecheck):
             case Environment():
                 draft.environment = merge(copy.deepcopy(draft.environment), record.values)
                 self._add_about(event.summary, environment=record.values)
+        for value in event.summary.value if self._joined else ():
+            if value.tag in self._joined:  # TensorBoard shows the name where the plugin has a place for it
+                value.metadata.display_name = self._joined[value.tag]
+                value.metadata.summary_description = SECOND_KIND
         for value in event.summary.value if record.trained is not None else ():
             value.node_name = str(record.trained)  # tells what counts at one place of the step metric
             draft.over = draft.over if value.tag in draft.over else draft.over | {value.tag}
@@ -403,8 +409,11 @@ class TensorboardTracker(TensorboardPrecheck):
                 self._resumed = False
                 values = itertools.chain.from_iterable(event.summary.value for event in self._events())
                 self._kinds = {value.tag: "scalar" for value in values if value.HasField("simple_value")} | self._kinds
-            if self._kinds.setdefault(tag, kind) != kind:
-                tag = f"{tag}/{kind}"
+            own, holds = tag, kind
+            while self._kinds.setdefault(tag, holds) != holds:
+                tag, holds = f"{tag}/{kind}", f"{kind} of {own}"
+            if tag != own:
+                self._joined[tag] = own
             self._tags[name, kind] = tag
         return tag
 

@@ -13,9 +13,9 @@ from trackers.backends.trackio.store import (
     TIMEOUT_S,
     AlertRow,
     Files,
-    RowContent,
     TrackioRow,
     TrackioRunKey,
+    TrackioStore,
     alert_entry,
     log_entry,
     references,
@@ -32,7 +32,7 @@ TIME_KEY = "_timestamp"
 """``/api/bulk_log`` drops the times of rows (trackio 0.43), so each row carries its own, as W&B's rows do."""
 
 
-class ServerStore:
+class ServerStore(TrackioStore):
     """A run on a server.
 
     Args:
@@ -125,24 +125,6 @@ class ServerStore:
             "uploaded_file": _file(source, source.name),
         }
         self._call("bulk_upload_media", uploads=[upload], hf_token=None)
-
-    def extend(self, rows: Sequence[TrackioRow]) -> None:
-        raise NotImplementedError
-
-    def trace(self, rows: Sequence[TrackioRow]) -> bool:
-        return False
-
-    def rewind(self, step: int) -> bool:
-        return False
-
-    def stored(self, log_ids: Sequence[str], table: str) -> dict[str, RowContent] | None:
-        return None  # its API tells no ids
-
-    def between(self, first: int, last: int) -> dict[str, RowContent]:
-        raise NotImplementedError
-
-    def drop(self, log_ids: Sequence[str], table: str) -> None:
-        raise NotImplementedError
 
     def count(self) -> int | None:
         summary = self._call("get_run_summary", project=self._key.project, run_id=self._key.run_id)

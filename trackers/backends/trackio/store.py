@@ -111,9 +111,11 @@ class TrackioStore(Protocol):
 
     def extend(self, rows: Sequence[TrackioRow]) -> None:
         """Add values to rows that are there, where ``extends``. None takes a value out."""
+        return
 
     def trace(self, rows: Sequence[TrackioRow]) -> bool:
         """Keep traces, one a row, without a row of their own. False where that can't be had."""
+        return False
 
     def alert(self, rows: Sequence[AlertRow]) -> None: ...
 
@@ -127,15 +129,19 @@ class TrackioStore(Protocol):
 
     def rewind(self, step: int) -> bool:
         """Drop this run's rows above a step, as far as they came from here. False where that can't be had."""
+        return False
 
     def stored(self, log_ids: Sequence[str], table: str) -> dict[str, RowContent] | None:
         """What is there of the rows with these ids; None where that can't be told. table: metrics, system_metrics."""
+        return None
 
     def between(self, first: int, last: int) -> dict[str, RowContent]:
         """This run's rows at the steps from ``first`` to ``last``, by id, where ``extends``."""
+        return {}
 
     def drop(self, log_ids: Sequence[str], table: str) -> None:
-        """Delete the rows with these ids."""
+        """Delete the rows with these ids, where ``stored`` tells of them."""
+        return
 
     def count(self) -> int | None:
         """How many of this run's rows are there, at the least; None where that can't be told."""

@@ -663,7 +663,10 @@ class WandbTracker(WandbPrecheck):
             self._file_ranges.begin_file(self._session.file, row.begin)
             self._state.save()  # before the row is in the file
         try:
-            values = {name: value for name, value in row.values.items() if _is_plain(value)}
+            values = {  # that W&B's client needn't convert: no media, of which a list may be, too
+                name: value for name, value in row.values.items()
+                if type(value) in PLAIN or (type(value) is list and PLAIN_ITEMS.issuperset(map(type, value)))
+            }  # fmt: skip
             if len(values) < len(row.values):
                 values |= self._converted(row, {name: v for name, v in row.values.items() if name not in values})
             if not row.held:
@@ -930,11 +933,6 @@ class WandbTracker(WandbPrecheck):
             client.abandon()
             self._session.check_answers()  # a foreign answer may have ended the client: raise that error
             raise
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether W&B's client needn't convert a value: no media, of which a list may be, too."""
-    return type(value) in PLAIN or (type(value) is list and PLAIN_ITEMS.issuperset(map(type, value)))
 
 
 def _json_bytes(values: Mapping[str, Any]) -> int:

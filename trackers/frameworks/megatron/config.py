@@ -13,6 +13,7 @@ from typing import Any
 
 from trackers.errors import UsageError
 from trackers.formats.megatron_line import check_option
+from trackers.formats.word_list import joined, split_words
 from trackers.instruments.memory import KEYS, MemoryReader
 from trackers.instruments.options import Measure
 from trackers.instruments.throughput import UNITS
@@ -174,14 +175,12 @@ class LoggerConfig:
         by_field = {name: option[symbol] for name, symbol in OPTIONS.items() if option[symbol] not in (None, "")}
         if option.source("TRACKER") != "default":
             by_field = {name: value for name, value in by_field.items() if name not in CHOOSING}
-        statistics = [key.strip() for key in str(option["TRACKER_MEMORY_STATISTICS"]).split(",") if key.strip()]
+        statistics = split_words(str(option["TRACKER_MEMORY_STATISTICS"]))
         if statistics:
             by_field["memory_keys"] = {key: KEYS.get(key, key) for key in statistics}
         by_field |= {name: option[symbol] for name, symbol in LOGGING.items() if option.source(symbol) != "default"}
         if isinstance(by_field.get("modules_to_filter"), str):
-            by_field["modules_to_filter"] = [
-                word.strip() for word in by_field["modules_to_filter"].split(",") if word.strip()
-            ]
+            by_field["modules_to_filter"] = split_words(by_field["modules_to_filter"])
         return cls(**{**by_field, **fields})
 
     def check(self) -> None:
@@ -251,7 +250,7 @@ class LoggerConfig:
             "TRACKER_LOG_TIMERS": False,  # training_log says when
             "TRACKER_PROJECT": self.wandb_project or self.mlflow_experiment or self.comet_project,
             "TRACKER_RUN_NAME": self.wandb_exp_name or self.mlflow_run_name or self.comet_experiment_name,
-            "TRACKER_TAGS": ",".join(self.comet_tags or []) if self.comet_project else None,
+            "TRACKER_TAGS": joined(self.comet_tags or "") if self.comet_project else None,
             "TRACKER_NOTES": self.mlflow_description,
             "TENSORBOARD_DIR": _path(self.tensorboard_dir),
             "WANDB_ENTITY": self.wandb_entity,

@@ -21,7 +21,7 @@ from typing import Any
 
 from trackers.errors import NotFound
 from trackers.formats import vendor_system_names
-from trackers.formats.tensorboard_event import unframe
+from trackers.formats.tensorboard_event import SECOND_KIND, unframe
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers import helpers
 from trackers.readers.boundary import TolerantReader, bounded
@@ -240,6 +240,8 @@ class EventTranslation:
         samples: dict[str, Any] = {}
         others: list[Record] = []
         for value in event.summary.value:
+            if value.metadata.summary_description == SECOND_KIND:
+                value.tag = value.metadata.display_name
             kind = value.WhichOneof("value")
             if kind == "simple_value" and value.metadata.summary_description == vendor_system_names.SAMPLE:
                 samples[vendor_system_names.ungrouped(value.tag)] = value.simple_value

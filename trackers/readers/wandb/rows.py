@@ -134,16 +134,14 @@ class Decoder:
         self._clock = time, float(runtime)
 
     def event(self, row: Mapping[str, Any]) -> Iterator[Record]:
-        """The record of one line of system metrics, at no step: ``system.gpu.0.powerWatts``."""
+        """The record of one line of system metrics, at no step, by our names: ``system.gpu.0.powerWatts``."""
         values = {}
         for name, value in row.items():
             if name not in RESERVED:
                 for leaf, inner in _leaves(name, value):
                     number = unnamed_float(inner)
                     if isinstance(number, (int, float)):
-                        plain = leaf.removeprefix(SYSTEM_PREFIX)
-                        if self.ours:
-                            plain, number = vendor_system_names.from_wandb(plain, number)
+                        plain, number = vendor_system_names.from_wandb(leaf.removeprefix(SYSTEM_PREFIX), number)
                         values[SYSTEM_PREFIX + plain] = number
         if values:
             yield Metrics(time=_number(row.get("_timestamp"), self.time), values=values)

@@ -51,13 +51,8 @@ def reduce(run: RunDirectory, messages: Messages, task: ReducerTask) -> int:
 
     Returns the exit code: 0 when all is done, 75 when there is more to do.
     """
-    ended = task.ended
-
-    def end(*_: object) -> None:
-        nonlocal ended
-        ended = True
-
-    signal.signal(signal.SIGTERM, end)
+    ended = [signal.SIGTERM.value] if task.ended else []
+    signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     lease = Lease(run.path / "reducer.lease")
     while not lease.acquire():
         if os.getppid() != task.parent:

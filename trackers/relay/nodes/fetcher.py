@@ -313,13 +313,8 @@ def fetch(run: RunDirectory, messages: Messages, task: FetchTask) -> int:
     Returns:
         the exit code: 0 when everything is here.
     """
-    ended = task.ended
-
-    def end(*_: object) -> None:
-        nonlocal ended
-        ended = True
-
-    signal.signal(signal.SIGTERM, end)
+    ended = [signal.SIGTERM.value] if task.ended else []
+    signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     fetcher = Fetcher(run, task, lambda text: messages.say(text, source="ranks"))
     landing = fetcher.landing
     if landing is not None:
@@ -332,7 +327,7 @@ def fetch(run: RunDirectory, messages: Messages, task: FetchTask) -> int:
     looks = 0
     printed = ""
     while os.getppid() == task.parent:
-        was_ended, began = ended, time.monotonic()
+        was_ended, began = bool(ended), time.monotonic()
         is_read = fetcher.poll()
         looks += 1
         if fetcher.problem != printed:
