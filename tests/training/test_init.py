@@ -17,6 +17,8 @@ import pytest
 import trackers
 from tests import ROOT
 from trackers import errors
+from trackers.journal.attempts import AttemptHistory
+from trackers.journal.run_directory import RunDirectory
 from trackers.support import plugins
 from trackers.training import resume
 from trackers.training.disabled import NullRun
@@ -204,6 +206,21 @@ def test_last_rank_may_be_the_main_one(monkeypatch: pytest.MonkeyPatch) -> None:
     begin("json").finish()
     monkeypatch.setenv("RANK", "0")
     assert isinstance(trackers.init("json", mode="offline"), NullRun)
+
+
+def test_tags_of_a_later_attempt_are_told() -> None:
+    """What a continued run is given is said to trackers that have the run, beside the tags that training had set: W&B,
+    MLflow and trackio kept those of the first attempt."""
+    first = begin("json", id="abc", project="p", tags=["x"], notes="n")
+    first.tags += ("y, z",)
+    first.finish()
+    second = begin("json", id="abc", project="p", resume="must", tags=["w"], group="g")
+    assert (second.tags, second.group, second.notes) == (("x", "y, z", "w"), "g", "n")
+    second.finish()
+    third = begin("json", id="abc", project="p", resume="must", tags=["x"])
+    third.finish()
+    told = [record.changes() for record in AttemptHistory(RunDirectory(Path(third.dir))).changes()]
+    assert told == [{"tags": ["x", "y, z"]}, {"tags": ["x", "y, z", "w"], "group": "g"}]
 
 
 def test_existing_id_needs_resume() -> None:

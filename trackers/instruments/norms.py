@@ -75,11 +75,9 @@ class Norms:
         Args:
             scale: what a gradient scaler has multiplied them by, and the optimizer will divide them by.
         """
-        named = [named for named in self._named if self._counts(named.parameter)]
+        named = [one for one in self._named
+                 if one.parameter.grad is not None or (self.spread and one.parameter.requires_grad)]  # fmt: skip
         return self._values(GRADIENTS, named, [entry.parameter.grad for entry in named], self._zeros, scale)
-
-    def _counts(self, parameter: Any) -> bool:
-        return parameter.grad is not None or (self.spread and bool(parameter.requires_grad))
 
     def _values(
         self, what: str, named: Sequence[_Named], tensors: Sequence[Any], zeros: bool, scale: Any = None

@@ -266,7 +266,8 @@ class RunDirectory:
         if not abs(info.created) < TIME_MAX:
             info.created = 0.0
         info.trackers = [name for name in info.trackers if confined.is_plain_name(name)]
-        info.attempts = [attempt for attempt in info.attempts if _is_number(attempt.get("number", 0))]
+        known = range(MOST_ATTEMPTS + 1)
+        info.attempts = [one for one in info.attempts if type(n := one.get("number", 0)) is int and n in known]
         info.directory, info.home, info.foreign = os.path.realpath(self.path), "", False
         if edited:
             self._edit(info)
@@ -480,10 +481,6 @@ def is_run(path: Path | str) -> bool:
     stems = {entry: entry.removesuffix(SUFFIX).removesuffix(".jsonl") for entry in entries if entry.startswith("rank-")}
     ranks = [entry for entry, stem in stems.items() if StreamName.parse(stem) is not None]
     return any(os.path.getsize(f"{path}/streams/{entry}") for entry in ranks)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_ATTEMPTS
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

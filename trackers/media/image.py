@@ -371,7 +371,14 @@ class Image(MediaValue):
         meta = dict(self._meta)
         if self._mask_layers:
             meta["masks"] = {
-                key: {**rest, **({"mask_data": _store(store, pixels)} if pixels is not None else {})}
+                key: {
+                    **rest,
+                    **(
+                        {"mask_data": {"file": store.put(pixels.npy(), "npy"), "format": "npy"}}
+                        if pixels is not None
+                        else {}
+                    ),
+                }
                 for key, (pixels, rest) in self._mask_layers.items()
             }
         suffix = file.rpartition(".")[2]
@@ -541,7 +548,3 @@ def _item(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not a plain value")
-
-
-def _store(store: MediaStore, pixels: Pixels) -> dict[str, str]:
-    return {"file": store.put(pixels.npy(), "npy"), "format": "npy"}

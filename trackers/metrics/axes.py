@@ -58,7 +58,7 @@ class Axes:
             the positions on all axes from then on.
         """
         for logged_name, name in self._steps.items():
-            if logged_name not in values or not _is_number(value := values[logged_name]):
+            if logged_name not in values or type(value := values[logged_name]) not in (int, float):
                 continue
             last = self._positions.get(name)
             position = _as_step(value)
@@ -120,10 +120,6 @@ class Axes:
             "count on from the last step there",
             f"axis {name}",
         )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _as_step(value: float) -> int | None:

@@ -39,6 +39,7 @@ TAKEN_ELSEWHERE = (
     "run {!r} was begun on {}, which has sent nothing of it: resume='allow' goes on as attempt {}, another id makes a "
     "new one"
 )
+CHANGING = ("tags", "group", "notes")
 SHOWN = 5
 """Maximum number of differences named in a message."""
 
@@ -377,7 +378,7 @@ def take_over(
     info.attempts = before.attempts
     info.config = records.merge(records.unname_floats(config), info.config)
     info.trackers = list(dict.fromkeys([*before.trackers, *info.trackers]))
-    edited = edited or before
+    edited = _as_said(edited or before, history)
     info.tags = list(dict.fromkeys([*edited.tags, *info.tags]))
     info.group = info.group or edited.group
     info.notes = info.notes or edited.notes
@@ -433,15 +434,21 @@ def results_at(
 
 
 def told_anew(info: RunInfo, run: RunDirectory, time: float) -> list[records.Record]:
-    """What ``init`` changes of a run that was edited, as a record: trackers would keep what the edit said.
+    """What ``init`` changes of a run, as a record: trackers would keep what was said before.
 
     Args:
         info: after :func:`take_over`. run: as it was before.
     """
-    edited = run.read_info()
-    names = ("tags", "group", "notes") if edited.edits else ()
-    changed = {name: getattr(info, name) for name in names if getattr(info, name) != getattr(edited, name)}
+    said = _as_said(run.read_info(), AttemptHistory(run))
+    changed = {name: getattr(info, name) for name in CHANGING if getattr(info, name) != getattr(said, name)}
     return [records.Info(time=time, **changed)] if changed else []
+
+
+def _as_said(info: RunInfo, history: AttemptHistory) -> RunInfo:
+    """A run with its tags, group and notes as training, or an edit, said them last."""
+    told = sorted(history.changes(), key=lambda record: record.time)
+    said = {name: value for record in told for name, value in record.changes().items() if name in CHANGING}
+    return msgspec.structs.replace(info, **said)
 
 
 def last_step(opened: OpenedAttempt, history: AttemptHistory) -> int | None:

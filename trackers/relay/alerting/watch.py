@@ -217,7 +217,7 @@ class AlertWatch(RelayPart):
             case Metrics():
                 self._compare(record, record.values)
             case Summary():
-                numbers = {final_name(key): value for key, value in record.values.items() if _is_number(value)}
+                numbers = {final_name(name): n for name, n in record.values.items() if type(n) in (int, float)}
                 self._compare(record, numbers)
             case Alert():
                 self._forward(record)
@@ -473,10 +473,6 @@ class AlertWatch(RelayPart):
         self._is_dirty = False
         with contextlib.suppress(OSError):  # a full disk: the same alerts are found again
             replace_file(self._state_path, msgspec.json.encode(self._state))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _float(number: records.Number) -> float:
