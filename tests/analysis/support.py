@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trackers import records
-from trackers.journal.run_directory import RunDirectory
+from trackers.journal.run_directory import RunDirectory, project_folder
 from trackers.records import Config, Finish, Metrics, Record, Start, Summary
 from trackers.tracker import RunInfo
 
@@ -38,7 +38,7 @@ def write_run(
         more: further records, written before the end. fields: of its identity.
     """
     values: dict[str, Any] = {"name": run_id, "project": "digits", "created": T0, "trackers": ["json"], **fields}
-    directory = RunDirectory(Path(root, values["project"], run_id))
+    directory = RunDirectory(Path(root, project_folder(values["project"]), run_id))
     directory.make(str(fields.get("options", {}).get("TRACKER_SHARE", "owner")))
     directory.write_info(RunInfo(id=run_id, **values))
     found: list[Record] = [Start(time=T0, rank=0, world_size=world_size, pid=1)]

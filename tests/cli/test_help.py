@@ -83,3 +83,4 @@ def test_command_of_a_distribution_that_isnt_installed_says_what_to_install(name
     done = CliRunner().invoke(app, [name, "some", "--words"])
     extra = next(extra for extra, own in plugins.OURS.items() if name in own.commands)
     assert str(done.exception) == f"command '{name}' is of another distribution: pip install 'trackers-relay[{extra}]'"
+    assert f"'trackers-relay[{extra}]'" in "".join(shown(name).split())

@@ -89,6 +89,8 @@ def test_store_is_no_run(reference: str) -> None:
     """It is said how a store is named; that there are no runs in another place would mislead."""
     with pytest.raises(UsageError, match=f"is a store: give --dir {reference}"):
         runs_named(reference, Path("nowhere"))
+    with pytest.raises(UsageError, match=f"is a store: give --dir {reference}, and a run$"):
+        runs_named(f"{reference}#digits/r1", Path("nowhere"))
 
 
 def test_one_run_is_one() -> None:

@@ -69,7 +69,7 @@ def load(name: str) -> typer.Typer:
 
 
 def _failing(text: str) -> Any:
-    failing = typer.Typer()
+    failing = typer.Typer(rich_markup_mode=None)  # the text may have [brackets]
 
     @failing.command(
         help=f"Can't be run: {text}", context_settings={"ignore_unknown_options": True, "allow_extra_args": True}

@@ -39,7 +39,7 @@ def runs_named(reference: str, root: Path) -> list[RunDirectory]:
         NotFound: it names nothing; the message names what is near. UsageError: several runs have that name.
     """
     if is_address(reference):
-        raise UsageError(f"{reference} is a store: give --dir {shlex.quote(reference)}, and a run's name")
+        raise UsageError(f"{reference} is a store: give --dir {shlex.quote(reference.partition('#')[0])}, and a run")
     reference_path = Path(reference).expanduser()
     if reference in ("", LATEST):
         return [_latest(find_runs(root), root)]

@@ -58,12 +58,14 @@ def where(tmp_path: Path) -> str:
     return f"file://{tmp_path}/store"
 
 
-def trained(run_id: str, where: str, steps: int = 3, status: str = "finished", ranks: int = 1) -> RunDirectory:
+def trained(
+    run_id: str, where: str, steps: int = 3, status: str = "finished", ranks: int = 1, project: str = "digits"
+) -> RunDirectory:
     """A run of this machine, not sent yet."""
     rows = [(step, step, {"loss": 1 / (step + 1)}) for step in range(steps)]
     path = write_run(
         run_id, rows, status=status, world_size=ranks, root=OWN, trackers=["storage"], summary={"acc": steps / 10},
-        config={"lr": 0.1}, options={"TRACKER_DIR": where, "TRACKER_STORE_EVERY": 1},
+        config={"lr": 0.1}, project=project, options={"TRACKER_DIR": where, "TRACKER_STORE_EVERY": 1},
     )  # fmt: skip
     return RunDirectory(path)
 
@@ -443,6 +445,40 @@ def test_who_may_not_write_marks_sends_all_else(where: str, monkeypatch: pytest.
     assert listed(where)["r0"] == ("finished", 7.0, [])
     removal.remove(Store(where), "digits/r0")
     assert listed(where) == {}
+
+
+def test_run_that_is_back_after_an_undo_is_listed(where: str) -> None:
+    """The catalogue had it as gone."""
+    run = trained("r0", where)
+    send(run)
+    Catalogue(where).gather()
+    removal.remove(Store(where), "digits/r0")
+    Catalogue(where).gather()
+    assert listed(where) == {}
+    storage.StorageTracker.restore(run.read_info(), {})
+    Catalogue(where).gather()
+    assert listed(where) == {}
+    (run.path / "delivery" / "storage.json").unlink()
+    send(run)
+    assert listed(where).keys() == {"r0"}
+    Catalogue(where).gather()
+    assert kept(where) == {"r0"}
+    assert marked(where) == set()
+
+
+def test_runs_are_named_as_lists_show_them(where: str) -> None:
+    """Not as their folders are, in which some signs are encoded."""
+    for number, project in enumerate(("q&a#1", "ünï/é", "50%20")):
+        send(trained(f"r{number}", where, project=project))
+    for _ in range(2):
+        for number, project in enumerate(("q&a#1", "ünï/é", "50%20")):
+            for named in (project, f"{project}/r{number}", f"r{number}", f"{project[:2]}*"):
+                runs = source_list.overviews([f"{where}#{named}"], print)
+                assert [view.info.id for view in runs] == [f"r{number}"]
+            (run,) = open_source(f"{where}#r{number}")[1]
+            assert run.source == f"store:{where}#{project}/r{number}"
+            assert [one.id for one in open_source(run.source)[1]] == [f"r{number}"]
+        Catalogue(where).gather()
 
 
 def test_new_run_leaves_no_mark(where: str) -> None:

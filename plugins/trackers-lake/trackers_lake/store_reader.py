@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 from trackers.errors import NotFound
 from trackers.journal.fingerprint_cache import fingerprint_of
@@ -48,8 +49,8 @@ class StoreReader(Reader):
         catalogue = self._catalogues[store]
         look = catalogue.look()
         self._heads[store] = look.heads
-        keys = choose_runs(list(map(_parts, look.names)), selection, store)
-        chosen = ["/".join(key) for key in keys]
+        homes = {_key(home): home for home in look.names}
+        chosen = [homes[key] for key in choose_runs(list(homes), selection, store)] if selection else look.names
         runs = [_by_head(store, look.heads[home]) for home in chosen if home in look.heads]
         try:
             runs += _copied(catalogue, [home for home in chosen if home not in look.heads], look.names)
@@ -86,8 +87,9 @@ class StoreReader(Reader):
 
 def _by_head(store: str, head: Head) -> SourceRun:
     return SourceRun(
-        source=f"store:{store}#{head.home}", id=head.id, name=head.name or head.id, project=head.project,
-        group=head.group, tags=list(head.tags), notes=head.notes, created=head.created, status=head.status,
+        source=f"store:{store}#{'/'.join(_key(head.home))}", id=head.id, name=head.name or head.id,
+        project=head.project, group=head.group, tags=list(head.tags), notes=head.notes, created=head.created,
+        status=head.status,
         native={"store": store, "home": head.home, "word": head.word()},
     )  # fmt: skip
 
@@ -109,7 +111,7 @@ def _copied(catalogue: Catalogue, homes: list[str], names: list[str]) -> list[So
 
 def _by_copy(store: str, directory: RunDirectory) -> SourceRun:
     run, home = source_run(directory), "/".join(directory.path.parts[-2:])
-    run.source = f"store:{store}#{home}"
+    run.source = f"store:{store}#{'/'.join(_key(home))}"
     run.native = {**run.native, "store": store, "home": home}
     return run
 
@@ -117,6 +119,12 @@ def _by_copy(store: str, directory: RunDirectory) -> SourceRun:
 def _parts(home: str) -> tuple[str, str]:
     project, _, run = home.partition("/")
     return project, run
+
+
+def _key(home: str) -> tuple[str, str]:
+    """A run's project and id, as users give them: its folders have some signs encoded."""
+    project, run = _parts(home)
+    return unquote(project), run
 
 
 def _opened(run: SourceRun) -> SourceRun:

@@ -60,7 +60,10 @@ class StorageTracker(StoragePrecheck):
         """Allow the run to be sent again after it was removed."""
         root, run = str(info.option("TRACKER_DIR", "")), Path(info.directory)
         if is_address(root):
-            removal.allow(Store(root), "/".join(run.parts[-2:]))
+            store, home = Store(root), "/".join(run.parts[-2:])
+            # A catalogue may have it as gone: with this in its place, who sends it knows that it isn't new there.
+            store.put(f"{home}/{STATE_FILE}", b'{"closed": ""}')
+            removal.allow(store, home)
 
     def open(self, info: RunInfo, state: State) -> Cursor | None:
         """Open the store and find out which of the run's files it has."""
@@ -150,14 +153,10 @@ class StorageTracker(StoragePrecheck):
 
     def _others_unfinished(self, status: Status) -> bool:
         """Whether another delivery of this run still has to finish; one that has failed isn't waited for."""
-        for name in self._tracker_names:
-            if name == self.name:
-                continue
+        for name in set(self._tracker_names) - {self.name}:
             path = self._run_directory / "delivery" / f"{name}.json"
-            if not path.exists():
-                if self._has_relay():
-                    return True
-                continue
+            if not path.exists() and self._has_relay():
+                return True
             with contextlib.suppress(OSError, ValueError):
                 delivery = msgspec.json.decode(confined.read(path, root=self._run_directory))
                 ended = delivery.get("closed") == status.name or delivery.get("error") or delivery.get("stopped")
