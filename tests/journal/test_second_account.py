@@ -120,6 +120,22 @@ def test_run_that_may_not_be_written_is_not_delivered(place: Path, theirs: Track
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("words", [["sync"], ["sync", "--verify"]])
+def test_stream_that_may_not_be_read_is_named_at_once(place: Path, theirs: Trackers, words: list[str]) -> None:
+    """Nobody waits for what no process of the account can read, and nothing says that it isn't damaged."""
+    run = write_run("r", ROWS)
+    stream = next((run / "streams").glob("rank-0.*.jsonl"))
+    shared(run)
+    stream.chmod(0)
+    done = theirs(*words, "runs")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"trackers: run runs/digits/r: nobody may not read {stream.name}, which belongs to root, and deliveries need "
+        "every stream: have its owner let it be read (chmod), then again\n"
+    )
+
+
+@pytest.mark.slow
 def test_delivered_run_that_may_only_be_read_is_no_error(place: Path, theirs: Trackers) -> None:
     """There is nothing to do."""
     run = write_run("r", ROWS)

@@ -28,7 +28,7 @@ from trackers.support.seekable_zstd import SUFFIX, open_file
 from trackers.tracker import RunInfo
 
 _ALPHABET = string.ascii_lowercase + string.digits
-_STREAM = re.compile(r"(?P<writer>rank|node|sampler|reducer|console|alerts|edits)-(?P<number>\d+)\.(?P<attempt>\d+)")
+_STREAM = re.compile(r"(rank|node|sampler|reducer|console|alerts|edits)-(0|[1-9]\d{0,9})\.(0|[1-9]\d{0,9})", re.ASCII)
 _SAFE_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._\-]{0,127}")
 
 DOOMED = "run.json.deleting"
@@ -71,7 +71,7 @@ class StreamName(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> StreamName | None:
         match = _STREAM.fullmatch(text)
-        return cls(match["writer"], int(match["number"]), int(match["attempt"])) if match else None
+        return cls(match[1], int(match[2]), int(match[3])) if match else None
 
 
 EDITS_STREAM = StreamName(EDITS, 0, 1)

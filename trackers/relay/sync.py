@@ -218,14 +218,14 @@ class RunSync:
         run.need_regular()
         if self._gone:
             declare_gone(run)
-        if self.verify:
-            self._need_verifiable()
         if run.archived():  # nothing is lacking but by trackers that were named
-            if any(entry["state"] != "delivered" for entry in self.report().values()):
+            if self.verify or any(entry["state"] != "delivered" for entry in self.report().values()):
                 run.need_restored()
             return
         if not self._is_writable():
             return
+        if self.verify:
+            self._need_verifiable()
         if self._restore_run_file():
             self._messages.say(f"{run.identity} was lost or damaged: it is put back as the journal has it")
         self.info, left_out = trust.delivered(run, trusted=self._trusted)
@@ -292,30 +292,33 @@ class RunSync:
         return time.monotonic() < self._sending_until
 
     def _is_writable(self) -> bool:
-        """Whether this account can write the deliveries' progress files.
+        """Whether this account can write the deliveries' progress files, and read the streams.
 
         Raises:
             UsageError: it can't, and there is something to deliver or to verify.
         """
         run = self.run
         delivered = not self.verify and all(entry["state"] == "delivered" for entry in self.report().values())
-        files = [run.relay_log, run.messages]
+        streams, files = [run.stream(name) for name in run.stream_names()], [run.relay_log, run.messages]
         with contextlib.suppress(OSError):
             files += sorted(run.delivery.iterdir())
-        for path in (run.path, run.delivery, *files):
-            if not os.access(path, os.W_OK) and os.path.lexists(path):  # in this order: a delivery renames its files
+        for path in (run.path, run.delivery, *files, *streams):
+            deed, mode = ("read", os.R_OK) if path in streams else ("write to", os.W_OK)
+            if not os.access(path, mode) and os.path.lexists(path):  # in this order: a delivery renames its files
                 if delivered:
                     return False
+                why = "deliveries note there how far they are"
+                remedy = f"deliver it, or deliver a copy: trackers copy {run.quoted} TRACKER"
+                if path in streams:
+                    why, remedy = "deliveries need every stream", "let it be read (chmod), then again"
                 raise UsageError(
-                    f"run {run.quoted}: {script.user()} may not write to {path.name}, which belongs to "
-                    f"{trust.owner_of(path)}, and deliveries note there how far they are: have its owner deliver it, "
-                    f"or deliver a copy: trackers copy {run.quoted} TRACKER"
+                    f"run {run.quoted}: {script.user()} may not {deed} {path.name}, which belongs to "
+                    f"{trust.owner_of(path)}, and {why}: have its owner {remedy}"
                 )
         return True
 
     def _need_verifiable(self) -> None:
-        """Raise a UsageError if another process may be writing to a tracker, or the journal is missing."""
-        self.run.need_restored()
+        """Raise a UsageError if another process may be writing to a tracker."""
         for name in self.names:
             holder = living_holder(self.run.delivery / f"{name}.lease")
             if holder is not None:
@@ -368,12 +371,8 @@ class RunSync:
 
     def end(self) -> None:
         """Stop the deliveries and release everything."""
-        if self._fetching is not None:
-            self._fetching.close()
-        if self._reducing is not None:
-            self._reducing.close()
-        if self._sending is not None:
-            self._sending.close()
+        for part in filter(None, (self._fetching, self._reducing, self._sending)):
+            part.close()
         if self._supervisor is not None:
             self._supervisor.end()
             self._supervisor = None
