@@ -136,6 +136,19 @@ def test_stream_that_may_not_be_read_is_named_at_once(place: Path, theirs: Track
 
 
 @pytest.mark.slow
+def test_tracker_whose_progress_may_not_be_read_is_not_said_to_lack_the_run(place: Path, theirs: Trackers) -> None:
+    """Who removes the run is told that it stays there, and why."""
+    run = write_run("r", ROWS)
+    assert ours() == (0, "")
+    shared(place / "runs")
+    (run / "delivery/json.json").chmod(0o600)
+    done = theirs("rm", "r", "--yes")
+    assert done.returncode == 1
+    assert "json: not removed there: [Errno 13] Permission denied: " in done.stderr
+    assert "delivery/json.json'" in done.stderr
+
+
+@pytest.mark.slow
 def test_delivered_run_that_may_only_be_read_is_no_error(place: Path, theirs: Trackers) -> None:
     """There is nothing to do."""
     run = write_run("r", ROWS)

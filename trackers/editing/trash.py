@@ -21,7 +21,7 @@ from trackers.backends import registry
 from trackers.editing.edits import trackers_of
 from trackers.errors import NotFound, TrackersError, UsageError, did_you_mean, examples
 from trackers.journal import trust
-from trackers.journal.run_directory import TRASH, RunDirectory, find_runs, read_json, replace_file
+from trackers.journal.run_directory import TRASH, RunDirectory, find_runs, read_json, read_small, replace_file
 from trackers.journal.status import is_doubtful, observe
 from trackers.object_storage import addresses
 from trackers.relay.delivery.cursor_file import read_account
@@ -279,6 +279,8 @@ def _go_on(removed: Removed) -> None:
 def _take_out(removed: Removed, name: str, outcome: RemovalOutcome) -> None:
     """Take a run out of one tracker."""
     run = RunDirectory(removed.path)
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        read_small(run.delivery_state(name))  # one that may not be read doesn't say that it never had the run
     account = read_account(run, name)
     url = str(account.state.get("url", ""))
     if not account.time and name != addresses.STORAGE:  # the store may have what no account of it was written of

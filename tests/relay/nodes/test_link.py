@@ -330,7 +330,7 @@ def test_names_that_lead_elsewhere_are_not_taken(main: Node, other: Node) -> Non
             "streams/console-9.1.jsonl", "streams/node-1.1.jsonl", "run.json", "../rank-2.1.jsonl", "listen.json",
             "streams/../streams/sampler-1.1.jsonl", "streams/x/sampler-1.1.jsonl", "/etc/passwd", "", ".", "a\0b",
             "x/rank-2.1.jsonl", "rank-2.1.jsonl/", "../others/rank-2.1.jsonl",
-            "rank-02.1.jsonl", "rank-2.01.jsonl", "rank-\u0662.1.jsonl", f"rank-2.{'9' * 5000}.jsonl", "rank-2.99999999999.jsonl",
+            "rank-02.1.jsonl", "rank-2.01.jsonl", "rank-\u0662.1.jsonl", f"rank-2.{'9' * 5000}.jsonl",
         ):  # fmt: skip
             assert one.ask(NodeRequest("size", path)).size == frames.NOT_TAKEN
             assert one.ask(NodeRequest("append", path, 0, b"{}\n")).size == frames.NOT_TAKEN
