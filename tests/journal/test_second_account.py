@@ -136,6 +136,19 @@ def test_stream_that_may_not_be_read_is_named_at_once(place: Path, theirs: Track
 
 
 @pytest.mark.slow
+def test_run_whose_ending_may_not_be_read_is_not_watched_or_removed(place: Path, theirs: Trackers) -> None:
+    """One line at once names the file, whoever began the run and wherever."""
+    run = write_run("r", ROWS)
+    shared(place / "runs")
+    stream = run / "streams/rank-0.1.jsonl"
+    stream.chmod(0)
+    done = theirs("rm", "r", "--yes")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"stays as it is: nobody may not read {stream}, which belongs to root" in done.stderr
+    assert "watching" not in done.stderr
+
+
+@pytest.mark.slow
 def test_tracker_whose_progress_may_not_be_read_is_not_said_to_lack_the_run(place: Path, theirs: Trackers) -> None:
     """Who removes the run is told that it stays there, and why."""
     run = write_run("r", ROWS)

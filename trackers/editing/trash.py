@@ -87,9 +87,11 @@ def why_not(run: RunDirectory, store: str = "") -> str:
         return "it is a link to a directory: remove that one"
     if not store and any((folder / addresses.COPY_MARKER).is_file() for folder in run.path.resolve().parents[:2]):
         return "it is a copy of a store's run: remove it where it was written"
-    for folder in (run.path.parent, run.path):
-        if not os.access(folder, os.W_OK):
-            return f"{user()} may not write to {folder}, which belongs to {trust.owner_of(folder)}"
+    needed = [(folder, "write to", os.W_OK) for folder in (run.path.parent, run.path)]
+    needed += [(run.stream(name), "read", os.R_OK) for name in run.stream_names()]  # whether it has ended
+    for path, deed, mode in needed:
+        if not os.access(path, mode) and os.path.lexists(path):
+            return f"{user()} may not {deed} {path}, which belongs to {trust.owner_of(path)}"
     status = observe(run)
     if is_doubtful(status):
         return f"it may be running ({status.reason}): end it, or, if it is gone: trackers sync {run.quoted} --gone"
@@ -267,39 +269,33 @@ def _go_on(removed: Removed) -> None:
         if outcome.state != "asked":
             continue
         try:
-            _take_out(removed, name, outcome)
-        except (TrackersError, OSError) as error:
-            outcome.state, outcome.text = "failed", f"not removed there: {error}"
-        except Exception as error:  # a vendor's client: the others are asked all the same
-            outcome.state, outcome.text = "failed", f"not removed there: {type(error).__name__}: {error}"
+            outcome.state, outcome.text = _take_out(removed, name, outcome)
+        except Exception as error:  # a vendor's client, too: the others are asked all the same
+            kind = "" if isinstance(error, (TrackersError, OSError)) else f"{type(error).__name__}: "
+            outcome.state, outcome.text = "failed", f"not removed there: {kind}{error}"
         _write(removed.path, removed.note)
         failpoint("trash.tracker.after")
 
 
-def _take_out(removed: Removed, name: str, outcome: RemovalOutcome) -> None:
-    """Take a run out of one tracker."""
+def _take_out(removed: Removed, name: str, outcome: RemovalOutcome) -> tuple[str, str]:
+    """Take a run out of one tracker. Returns the outcome's state and text."""
     run = RunDirectory(removed.path)
     with contextlib.suppress(FileNotFoundError, ValueError):
         read_small(run.delivery_state(name))  # one that may not be read doesn't say that it never had the run
     account = read_account(run, name)
     url = str(account.state.get("url", ""))
     if not account.time and name != addresses.STORAGE:  # the store may have what no account of it was written of
-        outcome.state, outcome.text = "kept", "it never had the run"
-        return
+        return "kept", "it never had the run"
     tracker = registry.load(name)
     info = _of_store(_info(removed, name), name, removed.note, _home(removed.path))
     state = State(account.state)
     if tracker.remove is not Tracker.remove and info.foreign:
-        outcome.state, outcome.text = "kept", f"kept at {url or name}: your own trackers didn't write this run"
-        return
+        return "kept", f"kept at {url or name}: your own trackers didn't write this run"
     if tracker.removes_for_good and name not in removed.note.at:
-        outcome.state = "kept"
-        outcome.text = f"kept at {url or name}, where nothing brings it back; to remove it there, too: --at {name}"
-        return
+        return "kept", f"kept at {url or name}, where nothing brings it back; to remove it there, too: --at {name}"
     text = tracker.remove(info, state)
     if text is not None:
-        outcome.state, outcome.text = "removed", text
-        return
+        return "removed", text
     own = tracker.own_files(info, state)
     files = [path for path in own or () if os.path.lexists(path)]
     for number, path in enumerate(files):
@@ -312,11 +308,10 @@ def _take_out(removed: Removed, name: str, outcome: RemovalOutcome) -> None:
     _hide_events(removed.path)
     outside = tracker.place(info)
     if files or (tracker.symbol and not outside):
-        outcome.state, outcome.text = "moved", "its files went along"
-    elif own is not None:
-        outcome.state, outcome.text = "kept", f"it has no files of the run at {outside}"
-    else:
-        outcome.state, outcome.text = "kept", f"kept at {url or outside or name}: nothing takes a run out of there"
+        return "moved", "its files went along"
+    if own is not None:
+        return "kept", f"it has no files of the run at {outside}"
+    return "kept", f"kept at {url or outside or name}: nothing takes a run out of there"
 
 
 def _undo(run: RunDirectory, name: str, outcome: RemovalOutcome) -> None:

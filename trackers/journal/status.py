@@ -202,8 +202,8 @@ def watched(runs: Iterable[RunDirectory]) -> str:
 def may_be_gone(run: RunDirectory) -> bool:
     """Whether a run elsewhere counts as running, and watching its relay for a while tells whether it lives."""
     with suppress(TrackersError, OSError):
-        if last_status(run).name != "running":
-            return False
+        if last_status(run).name != "running" or not all(os.access(run.stream(n), os.R_OK) for n in run.stream_names()):
+            return False  # or nobody can tell, however long it is watched
         info = run.read_info()
         if machines.is_here(info) or not has_relay(info):
             return False
