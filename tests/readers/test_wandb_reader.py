@@ -476,6 +476,7 @@ def test_our_delivery_is_read_back(server: WandbServer, tmp_path: Path) -> None:
     records = stream([
         *training(20, 3, finish=False),
         Metrics(step=21, time=T0 + 3, values={"_step": 7.0, "nan": float("nan"), "global_step": 3.0}),
+        Metrics(step=22, time=T0 + 3.5, values={"_step": 7.0, "logged/_step": 8.0, "logged/x": 9.0}),
         Metrics(step=5, time=T0 + 4, values={"late": 1.0}),
         Text(step=21, time=T0 + 5, values={"note": "hello"}),
         Summary(time=T0 + 6, values={"final/best": 0.5}),

@@ -248,8 +248,8 @@ def test_names_of_every_kind_are_kept(server: WandbServer, tmp_path: Path) -> No
     """Names with any printable character, dots and slashes stay, and so does the script's ``global_step``; W&B's own
     names get a prefix and lose nothing."""
     names = [f"a{character}b" for character in map(chr, range(32, 127))] + ["é/ü", ".", "/", "x.y.z", "final/x"]
-    own = {"_step": 1.0, "_timestamp": 2.0, "_runtime": 3.0, "trackers/step": 4.0}
-    values = {name: float(place) for place, name in enumerate([*names, "global_step"], 5)}
+    own = {"_step": 1.0, "_timestamp": 2.0, "_runtime": 3.0, "trackers/step": 4.0, "logged/_step": 4.5}
+    values = {name: float(place) for place, name in enumerate([*names, "global_step", "logged/x"], 5)}
     driver(tmp_path).deliver(metrics((0, {**values, **own})))
     (row,) = server.runs[ID].history
     assert {name: row[name] for name in values} == values

@@ -540,4 +540,4 @@ def _millisecond(time: float) -> int:
 
 
 def _name(name: str) -> str:
-    return f"logged/{name}" if name in RESERVED or not name else name
+    return f"logged/{name}" if name.rpartition("logged/")[2] in {*RESERVED, ""} else name

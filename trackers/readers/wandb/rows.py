@@ -170,7 +170,7 @@ class Decoder:
             yield Summary(time=self.time, values=values, lists=lists)
 
     def _logged_name(self, name: str) -> str:
-        return name.removeprefix(OWN) if self.ours else name
+        return name.removeprefix(OWN) if self.ours and name.rpartition(OWN)[2] in {*RESERVED, OWN_STEP, ""} else name
 
     def _media(self, name: str, value: dict[str, Any], step: Any, time: float) -> Iterator[Media]:
         kind = value.get("_type")
