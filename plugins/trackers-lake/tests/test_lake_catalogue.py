@@ -180,6 +180,14 @@ def test_list_by_the_catalogue_is_what_the_runs_say(where: str) -> None:
     assert whole["r4"] > 6
 
 
+def test_place_without_runs_is_said(where: str) -> None:
+    """A wrong address in a cron's line ends with an error, not with nothing put in."""
+    done = CliRunner().invoke(app, ["lake", "catalogue", where])
+    assert done.exit_code != 0
+    with pytest.raises(NotFound, match=r"store has no runs: give the place that TRACKER_DIR named"):
+        Catalogue(where).gather()
+
+
 def test_what_has_changed_since_is_read_from_the_run(where: str) -> None:
     """A run that is resumed, edited or removed, and one that is new; the next round puts them in again."""
     runs = {name: trained(name, where) for name in ("resumed", "edited", "removed", "stays")}

@@ -114,6 +114,7 @@ class Catalogue:
     """The catalogue of a store. Keeps the packs that it has read."""
 
     def __init__(self, where: str) -> None:
+        self.where = where
         self.store = _Folders(where)
         self.top = 0
         self._packs: dict[int, Pack | None] = {}
@@ -231,11 +232,14 @@ class Catalogue:
             again: also of those that it has.
 
         Raises:
-            Unavailable, Refused: the store can't be read, or written. OSError: no room for copies of the runs.
+            Unavailable, Refused: the store can't be read, or written. NotFound: it has no runs, and had none. OSError:
+            no room for copies of the runs.
         """
         marks = self.marks()
         heads = heads_of(self.chain())
         names = set(self.names())
+        if not names and not heads:
+            raise NotFound(f"{self.where} has no runs: give the place that TRACKER_DIR named, or that `--dir` takes")
         wanted = sorted((names if again else names - heads.keys()) | marks.keys())
         with ThreadPoolExecutor(THREADS) as pool:
             closed = dict(zip(wanted, pool.map(self._closed, wanted), strict=True))
