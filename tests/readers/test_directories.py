@@ -240,6 +240,26 @@ def test_store_of_trackio_leads_nowhere(tmp_path: Path, victim: Path, monkeypatc
     check(data, victim, tmp_path)
 
 
+@pytest.mark.parametrize("size", [0, 5, 1 << 40])
+@pytest.mark.parametrize("kind", ["holes", "pipe", "link to a pipe", "made up"])
+def test_file_of_an_artifact_that_has_no_end_is_not_read(kind: str, size: int, tmp_path: Path) -> None:
+    """A file of holes, a pipe or a file of the system costs no time, whatever length was logged."""
+    source = tmp_path / "model.pt"
+    if kind == "holes":
+        source.touch()
+        os.truncate(source, 1 << 40)
+    elif kind == "made up":
+        source.symlink_to("/proc/self/pagemap")
+    else:
+        pipe = tmp_path / "pipe" if "link" in kind else source
+        os.mkfifo(pipe)
+        if pipe != source:
+            source.symlink_to(pipe)
+    staged = file.StagedArtifacts(tmp_path / "staged", [tmp_path])
+    entry = {"path": "model.pt", "local_path": str(source), "digest": "0", "size": size}
+    assert not staged._stage(entry, tmp_path / "staged")
+
+
 def test_file_of_an_artifact_is_the_one_that_was_hashed(
     tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

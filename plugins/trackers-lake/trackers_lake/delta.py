@@ -15,12 +15,13 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -30,6 +31,7 @@ from trackers.errors import UNDECODABLE, Damaged, NotFound, examples
 from trackers.object_storage.store import Store
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
+from trackers_lake import location, unpacked
 
 LOG = "_delta_log"
 MOST_LOG_BYTES = 256 * 1024 * 1024
@@ -37,6 +39,9 @@ MOST_LOG_BYTES = 256 * 1024 * 1024
 LEAST_ACTION_BYTES = 8
 """Minimum length of an action in a checkpoint of more than MOST_ACTIONS: each names a file, by a random number."""
 MOST_ACTIONS = 1_000_000
+MOST_VERSION = 10**15
+LEAST_LINE_BYTES = 32
+"""Minimum length of a line of a commit of more than MOST_ACTIONS, on average: each names a file, or removes one."""
 MOST_COMMITS = 100_000
 """Maximum number of commits that are read after a checkpoint."""
 CHECKPOINT_EVERY = 50
@@ -51,6 +56,8 @@ WRITES = 2
 TAG = "trackers.runs"
 """A file's tag with the runs whose rows it holds: JSON, a list of project, id and fingerprint."""
 THREADS = 8
+TOGETHER = 16
+"""Commits that are held at a time."""
 
 Key = tuple[str, str]
 """A run: its project and its id."""
@@ -94,9 +101,12 @@ class Snapshot(NamedTuple):
 NOTHING = Snapshot(-1, {}, {}, (), "", 0, -1, -1)
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
 class _Add(msgspec.Struct):
     path: str
-    size: int
+    size: _Count
     partitionValues: dict[str, str | None] = {}
     stats: str | None = None
     tags: dict[str, str | None] | None = None
@@ -105,13 +115,13 @@ class _Add(msgspec.Struct):
 
 class _Remove(msgspec.Struct):
     path: str
-    deletionTimestamp: int | None = None
+    deletionTimestamp: _Count | None = None
 
 
 class _Metadata(msgspec.Struct):
     schemaString: str
     id: str = ""
-    createdTime: int | None = None
+    createdTime: _Count | None = None
     partitionColumns: list[str] = []
     configuration: dict[str, Any] = {}
 
@@ -135,7 +145,7 @@ class _Action(msgspec.Struct):
 
 
 class _Stats(msgspec.Struct):
-    numRecords: int | None = None
+    numRecords: _Count | None = None
     minValues: dict[str, Any] = {}
     maxValues: dict[str, Any] = {}
 
@@ -312,8 +322,11 @@ class DeltaTable:
         """Versions of commits, and names of checkpoints' parts by version, of those that are whole."""
         commits: set[int] = set()
         parts: dict[int, dict[str, int]] = {}
+        self._need_files()
         for entry in self.store.objects(f"{self.name}/{LOG}", after):
             name = entry.name.rpartition("/")[2]
+            if _version(name) > MOST_VERSION:
+                raise Damaged(f"{self}: {examples([name])} in its log is of no version that there can be")
             if match := _COMMIT.fullmatch(name):
                 commits.add(int(match[1]))
             elif match := _CHECKPOINT.fullmatch(name):
@@ -321,6 +334,21 @@ class DeltaTable:
         if len(commits) > MOST_COMMITS:
             raise Damaged(f"{self}: its log has more than {MOST_COMMITS:,} commits")
         return commits, {v: sorted(names) for v, names in parts.items() if set(names.values()) == {len(names)}}
+
+    def _need_files(self) -> None:
+        """See that all that the log of a directory names is a file: a listing leaves out links and pipes, and the table
+        would look older without them, or empty.
+
+        Raises:
+            Damaged: one is none.
+        """
+        folder = location.local_path(self.store.where)
+        if folder is None or not (folder / self.name / LOG).is_dir():
+            return
+        with os.scandir(folder / self.name / LOG) as entries:
+            for entry in entries:
+                if _version(entry.name) >= 0 and not entry.is_file(follow_symlinks=False):
+                    raise Damaged(f"{self}: {examples([entry.name])} in its log isn't a regular file")
 
     def _newer(self, version: int) -> list[tuple[int, bytes]] | None:
         """The commits after a version: some one by one, more by a listing, several at once; None where one is gone."""
@@ -346,10 +374,13 @@ class DeltaTable:
     def _exists(self, version: int) -> bool:
         return self.store.exists(self._commit_name(version))
 
-    def _commits(self, versions: Sequence[int]) -> list[tuple[int, bytes]]:
+    def _commits(self, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """Their contents: some at once, since each may be long."""
         with ThreadPoolExecutor(THREADS) as pool:
-            contents = pool.map(lambda at: self.store.get(self._commit_name(at), MOST_LOG_BYTES), versions)
-            return list(zip(versions, contents, strict=True))
+            for first in range(0, len(versions), TOGETHER):
+                some = versions[first : first + TOGETHER]
+                contents = list(pool.map(lambda at: self.store.get(self._commit_name(at), MOST_LOG_BYTES), some))
+                yield from zip(some, contents, strict=True)
 
     def _commit_name(self, version: int) -> str:
         return f"{self.name}/{LOG}/{version:020d}.json"
@@ -359,7 +390,9 @@ class DeltaTable:
         version, columns, identity, created = base.version, base.columns, base.identity, base.created
         swept = base.swept
         for version, content in commits:
-            for line in content.splitlines():
+            if content.count(b"\n") > max(MOST_ACTIONS, len(content) // LEAST_LINE_BYTES):
+                raise Damaged(f"{self}: version {version:,} of its log is damaged: its lines have nothing in them")
+            for line in io.BytesIO(content):
                 if not line.strip():
                     continue
                 try:
@@ -418,6 +451,7 @@ class DeltaTable:
         from pyarrow import parquet
 
         lines: list[bytes] = []
+        length = 0
         for name in names:
             try:
                 content = self.store.get(name, MOST_LOG_BYTES)
@@ -429,11 +463,14 @@ class DeltaTable:
                 columns = [
                     name for name in ("add", "remove", "metaData", "protocol") if name in file.schema_arrow.names
                 ]
-                for row in file.read(columns=columns).to_pylist():
-                    lines.append(
-                        msgspec.json.encode({name: _as_in_commit(value) for name, value in row.items() if value})
-                    )
-            except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
+                for batch in unpacked.batches(file, len(content), columns):
+                    for row in batch.to_pylist():
+                        action = {name: _as_in_commit(value) for name, value in row.items() if value}
+                        lines.append(msgspec.json.encode(action))
+                        length += len(lines[-1])
+                    if length > unpacked.most_bytes(len(content)):
+                        raise ValueError(f"its actions have more than {length:,} bytes")
+            except (pyarrow.ArrowException, OSError, ValueError, TypeError, AttributeError) as error:
                 raise Damaged(f"{self}: checkpoint {version:,} is damaged: {_one_line(error)}") from None
         snapshot = self._folded(NOTHING._replace(since=version), [(version, b"\n".join(lines))])
         return snapshot._replace(since=version, swept=version)  # a checkpoint doesn't say what was announced before it

@@ -26,7 +26,7 @@ from trackers.object_storage.store import Store
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers_lake import location as location
-from trackers_lake import schema
+from trackers_lake import schema, unpacked
 from trackers_lake.delta import CHECKPOINT_EVERY, DataFile, DeltaTable, Key, Snapshot
 from trackers_lake.remote import RemoteFile
 from trackers_lake.schema import COLUMNS
@@ -45,8 +45,9 @@ SMALL_BYTES = 4 * 1024 * 1024
 RECENT_S = 1.0
 READ_THREADS = 8
 MOST_FILE_BYTES = 8 * 1024**3
-ROWS_PER_BYTE = 20_000
-"""Maximum number of rows per byte of a valid file: a million rows of a constant metric take some kilobytes."""
+ROWS_PER_BYTE = 100
+"""Maximum number of rows per byte of a file that is longer than what trackers write: a million rows of a constant
+metric take some kilobytes."""
 LONGEST_IN_STATS = 200
 MANY_PARTS = 128
 """Short files that a run that goes on has before they are joined."""
@@ -391,8 +392,9 @@ class Lake:
         except (pyarrow.ArrowException, OSError, ValueError) as error:
             raise Damaged(f"{self.where}/{name} can't be read: {' '.join(str(error).split())[:200]}") from None
         rows = parquet_file.metadata.num_rows
-        if rows > max(10**6, ROWS_PER_BYTE * file.size):
-            raise Damaged(f"{self.where}/{name} is damaged: it claims {rows:,} rows in {file.size:,} bytes")
+        size = file.size if self.folder is None else source.stat().st_size
+        if rows > max(4 * FILE_ROWS, ROWS_PER_BYTE * size):
+            raise Damaged(f"{self.where}/{name} is damaged: it claims {rows:,} rows in {size:,} bytes")
         return parquet_file
 
     def local_path(self, table: str, file: DataFile) -> Path:
@@ -419,14 +421,15 @@ class Lake:
         source = self.reading(table, file)
         existing = source.schema_arrow.names
         selected = [name for name in (columns or existing) if name in existing]
+        size = file.size if self.folder is None else self.local_path(table, file).stat().st_size
         try:
             if run is None:
-                return source.read(columns=selected)
+                return unpacked.table(source, size, selected)
             groups = [at for at in range(source.num_row_groups) if _may_hold(source, at, run)]
-            group_rows = source.read_row_groups(groups, columns=list(dict.fromkeys([*selected, "project", "run"])))
+            group_rows = unpacked.table(source, size, list(dict.fromkeys([*selected, "project", "run"])), groups)
             mask = compute.and_(compute.equal(group_rows["project"], run[0]), compute.equal(group_rows["run"], run[1]))
             return group_rows.filter(mask).select(selected)
-        except (pyarrow.ArrowException, OSError, KeyError) as error:
+        except (pyarrow.ArrowException, OSError, KeyError, ValueError) as error:
             text = " ".join(str(error).split())[:200]
             raise Damaged(f"{self.where}/{table}/{file.path} is damaged: {text}") from None
 

@@ -19,11 +19,12 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from trackers.errors import NotFound, examples
 from trackers.formats import wandb_datastore
@@ -110,7 +111,7 @@ class StagedArtifacts:
             return False
         target = folder / path
         for source in self._candidates(str(entry.get("local_path") or "")):
-            if source.is_file() and _copied(source, target, entry.get("digest")):
+            if source.is_file() and _copied(source, target, entry.get("digest"), int(entry.get("size") or 0)):
                 return True
         return False
 
@@ -144,11 +145,20 @@ def _entries(manifest: Any) -> list[dict[str, Any]]:
         return [{"path": manifest.manifest_file_path}]
 
 
-def _copied(source: Path, target: Path, digest: object) -> bool:
-    """Copy a file that has this digest; the very file that was hashed, whatever takes its name meanwhile."""
+def _copied(source: Path, target: Path, digest: object, size: int) -> bool:
+    """Copy a file that has this digest; the very file that was hashed, whatever takes its name meanwhile.
+
+    Args:
+        size: as logged, 0 where it isn't known: no other file is read, and of none more than its length.
+    """
     hashed = hashlib.md5(usedforsecurity=False)
-    with source.open("rb") as file:
-        while block := file.read(1 << 20):
+    if helpers.is_hollow(source):
+        return False
+    with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or (size and status.st_size != size):
+            return False
+        for block in _blocks(file, status.st_size):
             hashed.update(block)
         if base64.b64encode(hashed.digest()).decode() != digest:
             return False
@@ -156,9 +166,16 @@ def _copied(source: Path, target: Path, digest: object) -> bool:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         with temporary.open("wb") as copy:
-            shutil.copyfileobj(file, copy)
+            copy.writelines(_blocks(file, status.st_size))
     os.replace(temporary, target)
     return True
+
+
+def _blocks(file: BinaryIO, length: int) -> Iterator[bytes]:
+    """So much of a file: what the system makes up, as in ``/proc``, has no length, and may have no end."""
+    while block := file.read(min(length, 1 << 20)):
+        length -= len(block)
+        yield block
 
 
 SCHEME = "wandb-file"
