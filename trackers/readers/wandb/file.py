@@ -172,7 +172,7 @@ def _copied(source: Path, target: Path, digest: object, size: int) -> bool:
 
 
 def _blocks(file: BinaryIO, length: int) -> Iterator[bytes]:
-    """So much of a file: what the system makes up, as in ``/proc``, has no length, and may have no end."""
+    """The first bytes of a file, in parts: one of ``/proc`` has no length, and may have no end."""
     while block := file.read(min(length, 1 << 20)):
         length -= len(block)
         yield block
