@@ -245,7 +245,9 @@ class ArtifactReader:
                 return []
             entries = (entry for entry in directory.iterdir() if not entry.is_symlink())
             return sorted((str(entry.relative_to(self._local)), entry.is_dir()) for entry in entries)
-        listed = [entry for entry in self._store.list_artifacts(folder) if _is_inside(entry.path, folder)]
+        within = folder.rstrip("/") + "/" if folder is not None else ""  # a server's list may name anything
+        listed = [entry for entry in self._store.list_artifacts(folder)
+                  if confined.is_inside(entry.path) and entry.path.startswith(within)]  # fmt: skip
         self._sizes.update({entry.path: entry.file_size for entry in listed if not entry.is_dir})
         return [(entry.path, entry.is_dir) for entry in listed]
 
@@ -407,8 +409,3 @@ def _mapped(part: str) -> str:
     from trackers.formats.mlflow_names import map_file
 
     return map_file(part)
-
-
-def _is_inside(path: str, folder: str | None) -> bool:
-    """Whether a path that a server lists lies below the folder that was asked for; it becomes a path here."""
-    return confined.is_inside(path) and (folder is None or path.startswith(folder.rstrip("/") + "/"))

@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from trackers.errors import NotFound, examples
 from trackers.formats import wandb_datastore
@@ -146,19 +146,19 @@ def _entries(manifest: Any) -> list[dict[str, Any]]:
 
 
 def _copied(source: Path, target: Path, digest: object, size: int) -> bool:
-    """Copy a file that has this digest; the very file that was hashed, whatever takes its name meanwhile.
-
-    Args:
-        size: as logged, 0 where it isn't known: no other file is read, and of none more than its length.
-    """
+    """Copy a file that has this digest, and this size unless it is 0; the very file that was hashed, whatever takes its
+    name meanwhile. No other file is read, and of none more than its length."""
     hashed = hashlib.md5(usedforsecurity=False)
-    if helpers.is_hollow(source):
-        return False
     with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or (size and status.st_size != size):
+        odd = not stat.S_ISREG(status.st_mode) or helpers.is_hollow(source)
+        if odd or (size and status.st_size != size):
             return False
-        for block in _blocks(file, status.st_size):
+
+        def blocks() -> Iterator[bytes]:  # of /proc a file has no length, and may have no end
+            return iter(lambda: file.read(min(1 << 20, status.st_size - file.tell())), b"")
+
+        for block in blocks():
             hashed.update(block)
         if base64.b64encode(hashed.digest()).decode() != digest:
             return False
@@ -166,16 +166,9 @@ def _copied(source: Path, target: Path, digest: object, size: int) -> bool:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         with temporary.open("wb") as copy:
-            copy.writelines(_blocks(file, status.st_size))
+            copy.writelines(blocks())
     os.replace(temporary, target)
     return True
-
-
-def _blocks(file: BinaryIO, length: int) -> Iterator[bytes]:
-    """The first bytes of a file, in parts: one of ``/proc`` has no length, and may have no end."""
-    while block := file.read(min(length, 1 << 20)):
-        length -= len(block)
-        yield block
 
 
 SCHEME = "wandb-file"
