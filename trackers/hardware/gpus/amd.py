@@ -384,7 +384,8 @@ class AmdSource(DriverSource):
         if "health" in groups:
             kinds, now = smi.AmdSmiTemperatureType, smi.AmdSmiTemperatureMetric.CURRENT
             ask("ECC errors", lambda: self._errors(handle))
-            ask("bad pages", lambda: {"retiredPages": _pages(smi.amdsmi_get_gpu_bad_page_info(handle))})
+            pages = smi.amdsmi_get_gpu_bad_page_info  # a text where there are none
+            ask("bad pages", lambda: {"retiredPages": len(s) if isinstance(s := pages(handle), (list, tuple)) else 0})
             ask("memory temperature", lambda: {"memoryTemp": smi.amdsmi_get_temp_metric(handle, kinds.VRAM, now)})
         if "links" in groups:
             ask("PCIe", lambda: self._pcie(handle))
@@ -517,10 +518,6 @@ def number(value: Any) -> float | None:
 
 _GENERATIONS = {2500: 1, 5000: 2, 8000: 3, 16000: 4, 32000: 5, 64000: 6}
 """PCIe's generations by MT/s."""
-
-
-def _pages(found: Any) -> int:
-    return len(found) if isinstance(found, (list, tuple)) else 0  # a text where there are none
 
 
 def _numbers(values: dict[str, Any]) -> dict[str, float]:

@@ -151,8 +151,7 @@ def _copied(source: Path, target: Path, digest: object, size: int) -> bool:
     hashed = hashlib.md5(usedforsecurity=False)
     with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
-        odd = not stat.S_ISREG(status.st_mode) or helpers.is_hollow(source)
-        if odd or (size and status.st_size != size):
+        if helpers.is_hollow(source) or not stat.S_ISREG(status.st_mode) or size not in (0, status.st_size):
             return False
 
         def blocks() -> Iterator[bytes]:  # of /proc a file has no length, and may have no end
