@@ -102,7 +102,8 @@ def test_store_is_no_source() -> None:
     ):
         with pytest.raises(UsageError) as caught:
             load(where)
-        assert str(caught.value) == f"{where} is a store: give --dir {where}, and runs of it{more}"
+        install = "or pip install 'trackers-relay[lake]'"
+        assert str(caught.value) == f"{where} is a store: give --dir {where}, and runs of it; {install}{more}"
 
 
 def test_missing_run_and_unknown_scheme() -> None:

@@ -142,7 +142,8 @@ def _performance(steps: StepCollector, measured: list[Step], gpus: int | None, f
         "avg_step_time_seconds": average,
         "min_step_time_seconds": min(seconds, default=None),
         "max_step_time_seconds": max(seconds, default=None),
-        "std_step_time_seconds": statistics.stdev(seconds) if len(seconds) > 1 else None,
+        # Python 3.10 can't square what is beyond.
+        "std_step_time_seconds": statistics.stdev(seconds) if len(seconds) > 1 and max(seconds) < 1e150 else None,
         "steps_per_second": figures.steps_per_s,
         "tokens_per_second": rate,
         # Programs print this one as a number, whatever a result is of: 0 where nobody knows it.

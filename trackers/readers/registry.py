@@ -93,7 +93,8 @@ def parse(source: str | os.PathLike[str]) -> Source:
         if is_address(source) and STORE in _plugins():
             return Source(STORE, source)
         if is_address(source):
-            others = "" if scheme != "file" else f"; one of MLflow's is mlflow:{source}#EXPERIMENT"
+            others = "; or pip install 'trackers-relay[lake]'"
+            others += f"; one of MLflow's is mlflow:{source}#EXPERIMENT" if scheme == "file" else ""
             raise UsageError(f"{source} is a store: give --dir {shlex.quote(source)}, and runs of it{others}")
         page = _WANDB_PAGE.match(source)
         meant = f"wandb:{'/'.join(filter(None, page.groups()))}" if page else f"mlflow:{source}#EXPERIMENT"
