@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -393,10 +394,16 @@ def damages() -> dict[str, Callable[[Store, str], None]]:
 
 
 def bomb() -> bytes:
-    import zlib
-
     packer = zlib.compressobj(9)
     return b"".join([*(packer.compress(bytes(2**24)) for _ in range(40)), packer.flush()])
+
+
+def test_small_pack_of_countless_heads_is_damaged() -> None:
+    """Each takes a hundred times its two bytes, of which a pack holds very many."""
+    for count, taken in ((1000, True), (catalogue.MOST_HEADS + 1, False)):
+        heads = b"\xdd" + count.to_bytes(4, "big") + b"\x91\xa0" * count
+        pack = catalogue.decoded(zlib.compress(b"\x82\xa5since\x01\xa5heads" + heads), 1)
+        assert (pack is not None) is taken
 
 
 @pytest.mark.parametrize("damage", sorted(damages()))

@@ -29,7 +29,7 @@ import zlib
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -47,6 +47,8 @@ CLOSED_FILE = "delivery/storage.json"
 MOST_CLOSED_BYTES = 1024 * 1024
 MOST_PACK_BYTES = 64 * 1024 * 1024
 MOST_UNPACKED_BYTES = 512 * 1024 * 1024
+MOST_HEADS = 1_000_000
+"""Of a pack; a small one can unpack to far more, each of which takes memory."""
 MOST_NUMBER = 10**12 - 1
 MOST_PACKS = 64
 """Of so many, the newest, packs are read: there are some ten of a million runs."""
@@ -87,7 +89,7 @@ class Pack(msgspec.Struct):
     """since: the first of the packs that it stands for; its own number where it is one beside them."""
 
     since: int
-    heads: list[Head]
+    heads: Annotated[list[Head], msgspec.Meta(max_length=MOST_HEADS)]
 
 
 class Look(NamedTuple):
