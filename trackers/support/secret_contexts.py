@@ -430,11 +430,11 @@ def _in_frame(line: str, head: str) -> str | None:
     if len(line.rstrip()) != len(head):
         return None
     for name in reversed(list(re.finditer(r"\S+", head))):
-        value = re.search(r"\S+(?: \S+)*$", line[: name.end()])
-        if value is None or meaning(name[0]) < Secrecy.PERHAPS or not is_secret(name[0], value[0]):
+        value = line[: name.end()].rpartition("  ")[2]
+        if not value or meaning(name[0]) < Secrecy.PERHAPS or not is_secret(name[0], value):
             continue
-        if looks_made(value[0]) or not OF_TOKENS.fullmatch(name[0]):
-            line = line[: value.start()] + MASK + line[value.end() :]
+        if looks_made(value) or not OF_TOKENS.fullmatch(name[0]):
+            line = line[: name.end() - len(value)] + MASK + line[name.end() :]
     return line
 
 
