@@ -37,6 +37,8 @@ def found(place: Path) -> Found:
 def test_kinds_differ_for_a_reason_alone(found: Found) -> None:
     """What is stored and what the script reads back are W&B's, unless a reason says why not."""
     odd = {kind.written: (theirs, ours) for kind, theirs, ours in found if bool(kind.why) == (theirs == ours)}
+    if sys.version_info >= (3, 14):  # the same as int | None there, also for W&B's client
+        del odd["typing.Optional[int]"]
     older = versions.otherwise(versions.KINDS)
     assert {written: both for written, both in odd.items() if written not in older} == {}
     assert older == odd.keys()
@@ -52,6 +54,8 @@ def test_page_has_the_table_of_kinds(found: Found) -> None:
         shown, made = [re.sub(r" \| .*", "", table) for table in (shown, made)]
     if sys.version_info[:2] != (3, 11):  # W&B's client stores the attributes that a class has there
         shown, made = [re.sub(r" \| .* \| ", " | ", table) for table in (shown, made)]
+    if sys.version_info >= (3, 14):
+        shown, made = [re.sub(r".*typing\.Optional.*\n", "", table) for table in (shown, made)]
     assert shown.strip() == made.strip()
 
 

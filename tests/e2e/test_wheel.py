@@ -75,12 +75,14 @@ def _closure(names: set[str]) -> set[str]:
 
 def _copy_distribution(name: str, target: Path) -> None:
     if importlib.metadata.files(name) is None:  # Debian's says nothing of its files
-        spec = importlib.util.find_spec(name)
-        assert spec is not None
-        assert spec.origin is not None
-        about = Path(str(importlib.metadata.distribution(name).locate_file(""))).glob(f"{name}-*-info")
-        for folder in (Path(spec.origin).parent, *about):
-            shutil.copytree(folder, target / folder.name)
+        known = importlib.metadata.packages_distributions().items()
+        modules = [module for module, whose in known if name in whose] or [name.replace("-", "_")]
+        home = Path(str(importlib.metadata.distribution(name).locate_file("")))
+        for path in (*(found for module in modules for found in home.glob(f"{module}*")), *home.glob(f"{name}-*-info")):
+            if path.is_dir() and not (target / path.name).exists():
+                shutil.copytree(path, target / path.name)
+            elif path.suffix in (".py", ".so"):
+                shutil.copy(path, target)
     for file in importlib.metadata.files(name) or []:
         if ".." in file.parts or "__pycache__" in file.parts:
             continue

@@ -748,6 +748,7 @@ print(*sorted(asked.difference(endpoint.environment(dict.fromkeys(asked, "")))))
 IRRELEVANT = {
     "ANDROID_DATA", "CLAUDE_CONFIG_DIR", "OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES",
     "OPENID_PROVIDER_URL", "SHELL", "PSUTIL_DEBUG", "SOURCE_DATE_EPOCH", "TRACKIO_WRITE_TOKEN",
+    "_PYTHON_HOST_PLATFORM",  # by Python 3.14, where Python itself is built for another machine
 }  # fmt: skip
 """Variables that packages read as they are imported, but for what no delivery does."""
 
