@@ -233,6 +233,14 @@ def test_evaluation_gets_the_loss_of_its_step(tmp_path: Path) -> None:
     assert (evaluation["train_loss"], evaluation["lr"]) == (8.0, 0.5)
 
 
+def test_validation_loss_that_comes_after_the_accuracy_of_its_step(tmp_path: Path) -> None:
+    steps = range(3)
+    calls = [(s, {name: v}) for s in steps for name, v in (("loss", 1.0), ("val/acc", 0.5), ("val/loss", 3.0 - s))]
+    log = logged(tmp_path, [Metrics(time=T0 + at, step=s, values=v) for at, (s, v) in enumerate(calls)])
+    assert [row["val_loss"] for row in log["eval_steps"]] == [3.0, 2.0, 1.0]
+    assert log["summary"]["best_val_loss"] == 1.0
+
+
 def test_time_per_iteration_leaves_evaluation_and_the_first_step_out(tmp_path: Path) -> None:
     """Without a measured time it comes from the records' times, evaluations left out."""
     records = [

@@ -180,8 +180,8 @@ class IterationRows(msgspec.Struct):
             logged = row.values.get("logged", {})
             own = {**self.names, **logged, **(row.lent or {})}
             hidden = {"iter", "time", "logged", *(("time_ms",) if row.timed else ())}
-            if rank in (0, 3):
-                hidden = {"iter", "timestamp", "logged", "train_loss", "lr"} - logged.keys()
+            if rank in (0, 3):  # val_loss is null until it is logged
+                hidden = {"iter", "timestamp", "logged", "train_loss", "lr"} - {*logged} | {"val_loss"} & {*row.guessed}
             pairs = [(own.get(key, key), value) for key, value in row.values.items() if key not in hidden]
             times = Counter(name for name, _ in pairs)  # of two keys for a name a reader takes the last, in any order
             for name, value in pairs:
