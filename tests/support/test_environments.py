@@ -346,7 +346,7 @@ def test_training_needs_this_package_alone(place: Path, tmp_path: Path) -> None:
     resumes, and its values are in W&B's file."""
     wanted = environments.requirements("wandb")
     names = needed(re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in wanted)
-    if lacks_tested_versions() or any(importlib.metadata.files(name) is None for name in names):  # Debian's say none
+    if lacks_tested_versions():
         pytest.skip("needs the tested versions: the wheels are made of what is installed")
     wheels = tmp_path / "wheels"
     repacked(names, wheels)
