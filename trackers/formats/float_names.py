@@ -43,7 +43,7 @@ def list_text(values: list[Any]) -> str:
 
 
 def _is_marked(text: str) -> bool:
-    return text.endswith("] ") or any(escaped in text for escaped in _ESCAPED.values())
+    return isinstance(text, str) and (text.endswith("] ") or any(escaped in text for escaped in _ESCAPED.values()))
 
 
 def _values(text: str) -> Any:
