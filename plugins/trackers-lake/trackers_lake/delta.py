@@ -376,11 +376,12 @@ class DeltaTable:
 
     def _commits(self, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """Their contents: some at once, since each may be long."""
-        with ThreadPoolExecutor(THREADS) as pool:
-            for first in range(0, len(versions), TOGETHER):
-                some = versions[first : first + TOGETHER]
+        for first in range(0, len(versions), TOGETHER):
+            some = versions[first : first + TOGETHER]
+            # Not around the yield: what is left half read would end the threads where garbage is collected.
+            with ThreadPoolExecutor(THREADS) as pool:
                 contents = list(pool.map(lambda at: self.store.get(self._commit_name(at), MOST_LOG_BYTES), some))
-                yield from zip(some, contents, strict=True)
+            yield from zip(some, contents, strict=True)
 
     def _commit_name(self, version: int) -> str:
         return f"{self.name}/{LOG}/{version:020d}.json"
