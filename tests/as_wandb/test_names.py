@@ -287,6 +287,7 @@ def test_config_may_be_a_file(tmp_path: Path) -> None:
             read_config(tmp_path / name)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("words", "kept"),
     [

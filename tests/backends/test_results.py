@@ -340,6 +340,7 @@ def written(journal: RunDirectory) -> list[Record]:
     return [record for reader in streams for record in reader.read(10_000)]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("resumed", [False, True])
 def test_result_of_a_final_name_stands_beside_results_by_word(tmp_path: Path, resumed: bool) -> None:
     """``final/loss`` is no ``loss.min``: it took that and ``loss.max`` away, which W&B kept. Each is read back."""
@@ -362,6 +363,7 @@ def test_result_of_a_final_name_stands_beside_results_by_word(tmp_path: Path, re
     assert run_data.load(str(tmp_path / "p/r")).summary == {"loss": 1.0}
 
 
+@pytest.mark.processes
 def test_result_of_a_final_name_is_read_where_a_glob_asks_for_results(tmp_path: Path) -> None:
     """``define_metric("*", summary="min")`` made reading it a KeyError."""
     run = trackers.init("json", project="p", id="r", dir=tmp_path, mode="offline")

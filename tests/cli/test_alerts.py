@@ -49,6 +49,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     return directory
 
 
+@pytest.mark.processes
 def test_rules_of_a_project_are_listed_and_changed(made: RunDirectory) -> None:
     """What holds then is printed; a project that isn't there is named, and nothing outside of the runs is written."""
     assert "has no rules" in run_cli("rules", "p").stderr

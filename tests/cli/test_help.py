@@ -41,7 +41,7 @@ def test_overview_fits_a_screen(columns: int) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("words", every_command(), ids=" ".join)
+@pytest.mark.parametrize("words", [*every_command()], ids=" ".join)
 def test_usage_is_what_one_types(words: tuple[str, ...]) -> None:
     """No doubled dots, no braces around arguments, no type beside a flag."""
     text = shown(*words, columns=120)
@@ -67,6 +67,7 @@ def test_kconfig_commands_have_both_names(name: str) -> None:
     assert re.search(rf"^\W*{name}\b", shown("config"), re.M)
 
 
+@pytest.mark.processes
 def test_page_of_commands_is_current() -> None:
     """docs/commands.md is what scripts/command_reference.py writes."""
     spec = importlib.util.spec_from_file_location("command_reference", ROOT / "scripts/command_reference.py")

@@ -52,6 +52,7 @@ def test_so_many_runs_are_served_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [done for done, _ in told] == sorted(done for done, _ in told)
 
 
+@pytest.mark.processes
 def test_damaged_line_is_named_with_each_tracker() -> None:
     """By `sync` as by `show`, which has it in the run's note, too."""
     path = write_run("r0", [(step, step, {"loss": 50.0 + step}) for step in range(9)])

@@ -176,6 +176,7 @@ def test_each_option_that_promises_a_bound_is_exceeded() -> None:
     assert BOUNDS.keys() | NO_BOUNDS.keys() <= Tree().declarations.keys()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("option", BOUNDS)
 def test_bound_holds_when_it_is_exceeded_tenfold(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -373,6 +373,7 @@ def test_training_needs_this_package_alone(place: Path, tmp_path: Path) -> None:
     assert VERSIONS.tested[-1].encode() in content
 
 
+@pytest.mark.processes
 def test_current_directory_brings_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A venv.py, pip.py or json.py that merely lies there isn't what makes or looks at an environment."""
     for name in ("venv", "pip", "json", "ensurepip", "sitecustomize"):

@@ -31,6 +31,8 @@ from trackers.records import Alert, ArtifactRecord, Config, Console, Finish, Med
 from trackers.training.forking import ATTEMPT
 from trackers.training.run import Run
 
+pytestmark = pytest.mark.processes
+
 
 def parent(**more: Any) -> Run:
     """A run of 20 steps with a definition, media, a text, a result, an alert and an artifact, still open."""

@@ -96,6 +96,7 @@ def test_clock_stands_still_between_attempts(attempts: list[tuple[int, list[int]
 THREE = [(0, [1, 2, 3]), (500, [1, 1]), (7, []), (40, [5])]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("ended", [True, False])
 def test_runtime_of_a_resumed_run_is_training_alone(ended: bool, tmp_path: Path) -> None:
     """In the rows, and in the summary, also where the delivery was killed in between."""

@@ -137,6 +137,7 @@ def test_tables_that_grow_or_change_are_sent_as_by_wandbs_client(tmp_path: Path)
     assert own_result == result
 
 
+@pytest.mark.processes
 def test_part_of_a_table_is_the_same_one_when_it_is_sent_again(tmp_path: Path) -> None:
     """After a kill a part keeps its number, those after it name it once, and each counts the rows up to its end."""
     run = driver(tmp_path, options={"WANDB_MODE": "offline"})

@@ -870,6 +870,7 @@ def test_media_that_come_again_begin_no_row(tmp_path: Path, monkeypatch: pytest.
     assert {name.partition(".")[0] for name in user_row(row)} == {"samples", "loss", "picture"}
 
 
+@pytest.mark.processes
 def test_global_step_of_the_script_keeps_its_name(tmp_path: Path) -> None:
     """Also in rows that were sent again; the training step has another name from then on, and is read back as it."""
     own = {0: 0, 1: 64, 2: None, 3: 192}
