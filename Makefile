@@ -126,14 +126,17 @@ first-try: $(DEV_ENV)  ## README.md as a new user tries it, in new environments:
 test-frameworks:  ## the tests of trackers.frameworks with every library that they can use, in .venv-frameworks (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-frameworks CONSTRAINTS="$(CONSTRAINTS) -c constraints/frameworks.txt" \
 		.venv-frameworks/.installed-frameworks
-	@TRACKERS_FRAMEWORKS=y .venv-frameworks/bin/python -m pytest -n $(CORES) --dist loadfile tests/frameworks $(PYTEST)
+	$(call install_plugins,.venv-frameworks/bin/python -m pip install)
+	@TRACKERS_FRAMEWORKS=y $(WITH_PLUGINS) .venv-frameworks/bin/python -m pytest -n $(CORES) --dist loadfile \
+		tests/frameworks plugins/trackers-frameworks/tests $(PYTEST)
 	@KERAS_BACKEND=jax .venv-frameworks/bin/python -m pytest -n 0 tests/frameworks/test_keras.py $(PYTEST)
 
 test-loggers:  ## the tests of fastai, Composer, Ultralytics, and of more frameworks' W&B loggers, in .venv-loggers (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-loggers CONSTRAINTS="$(CONSTRAINTS) -c constraints/loggers.txt" \
 		.venv-loggers/.installed-loggers
-	@TRACKERS_LOGGERS=y .venv-loggers/bin/python -m pytest -n 0 $(addprefix tests/frameworks/test_, \
-		fastai.py composer.py ultralytics.py wandb_loggers.py) $(PYTEST)
+	$(call install_plugins,.venv-loggers/bin/python -m pip install)
+	@TRACKERS_LOGGERS=y $(WITH_PLUGINS) .venv-loggers/bin/python -m pytest -n 0 tests/frameworks/test_wandb_loggers.py \
+		$(patsubst %,plugins/trackers-frameworks/tests/test_%.py, fastai composer ultralytics) $(PYTEST)
 
 test-theirs: $(DEV_ENV)  ## Accelerate's own tests of its W&B tracker, from its source on PyPI, with this package as wandb
 	@rm -rf build/theirs && mkdir -p build/theirs
@@ -282,7 +285,7 @@ $(VENV)/.installed-dev: pyproject.toml $(wildcard constraints/*.txt)
 	$(call install,-e '.[dev]')
 
 $(VENV)/.installed-frameworks: pyproject.toml $(wildcard constraints/*.txt)
-	$(call install,-e '.[frameworks]')
+	$(call install,-e '.[test-frameworks]')
 	@$(PYTHON) -m pip uninstall --quiet --yes amdsmi  # Ray imports it, which raises where its library is missing
 
 $(VENV)/.installed-loggers: pyproject.toml $(wildcard constraints/*.txt)

@@ -93,8 +93,8 @@ def _plugin_faults(root: Path, ours: str) -> Iterator[str]:
             yield f"{home}/pyproject.toml states version {stated[1] if stated else '(none)'}, {VERSION} {ours}"
         if f'name = "{path.parent.name}"' not in text:
             yield f"{home}/pyproject.toml has another name than its directory"
-        if '[project.entry-points."trackers.' not in text:
-            yield f"{home}/pyproject.toml has no entry point of ours"
+        if '[project.entry-points."trackers.' not in text and f'"{path.parent.name}"' not in known:
+            yield f"{home}/pyproject.toml has no entry point of ours, and no extra names it"
         if not (path.parent / "README.md").is_file() or not [*path.parent.glob("tests/test_*.py")]:
             yield f"{home} has no README.md, or no test"
         name = path.parent.name.removeprefix("trackers-")

@@ -297,14 +297,17 @@ CALLBACKS = (
     "hydra",
     "keras",
     "lightning",
+    "optuna",
     "pytorch",
     "ray",
+    "sklearn",
     "stable_baselines3",
     "torchtitan",
     "transformers",
+    "ultralytics",
     "xgboost",
 )
-"""Modules of ``trackers.frameworks`` whose classes are subclasses of their framework's."""
+"""Modules of ``trackers.frameworks`` whose classes are subclasses of their framework's, or in another distribution."""
 
 LAZY = {"trackers.backends.tensorboard.summary_protos", *(f"trackers.frameworks.{name}" for name in CALLBACKS)}
 """Modules that are made of their vendor's types; who has the vendor imports them, a backend when it is open."""

@@ -25,7 +25,7 @@ CORE = {"msgspec", "kconfiglib", "psutil", "typer", "rich", "numpy", "markdown-i
 EXTRAS = {"wandb", "trackio", "tensorboard", "mlflow", "nvidia", "amd", "torch", "inspect", "archive", "analysis",
           "storage", "lake", "nodes", "spark", "aim", "clearml", "comet", "dvclive", "kafka", "neptune", "otlp",
           "swanlab", "mcp", "rerun", "sweeps", "watch", "frameworks", "loggers", "clients", "engines"}  # fmt: skip
-EXTRAS |= {"docs", "all", "built-in", "dev"}
+EXTRAS |= {"docs", "all", "built-in", "dev", "test-frameworks"}
 PROGRAMS = ("wandb keys", "wandb gpu", "wandb gpu-full", "wandb compare", "benchmark compare", "benchmark extract",
             "benchmark run", "benchmark sessions", "gpu record")  # fmt: skip
 PAGES = (".html", ".js", ".css")

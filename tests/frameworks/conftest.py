@@ -1,6 +1,6 @@
 """Which tests of frameworks are collected: those of libraries that the extra ``dev`` has; the fixture they share.
 
-``make test-frameworks``, whose environment has the extra ``frameworks`` too, sets TRACKERS_FRAMEWORKS and collects
+``make test-frameworks``, whose environment has the extra ``test-frameworks`` too, sets TRACKERS_FRAMEWORKS and collects
 those of that; ``make test-loggers`` sets TRACKERS_LOGGERS and runs those of the extra ``loggers``.
 """
 
@@ -13,11 +13,10 @@ import pytest
 from tests.frameworks.support import LOCAL
 
 APART = (
-    "test_catboost.py", "test_documented.py", "test_jax.py", "test_notebook.py", "test_ray.py", "test_torchtitan.py",
-    "test_trl.py",
+    "test_catboost.py", "test_documented.py", "test_jax.py", "test_notebook.py", "test_torchtitan.py", "test_trl.py",
 )  # fmt: skip
 """Tests of what is too large for ``dev``, or doesn't go with other packages there."""
-ALONE = ("test_composer.py", "test_fastai.py", "test_ultralytics.py", "test_wandb_loggers.py")
+ALONE = ("test_wandb_loggers.py",)
 """Tests of what doesn't go with the packages of ``frameworks`` either."""
 
 collect_ignore = [

@@ -6,6 +6,7 @@ import copy
 import importlib.util
 import os
 import pickle
+import re
 import sys
 import types
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from trackers.frameworks import elsewhere
 
 CLASSES = {
     "accelerate": "TrackersTracker", "catboost": "TrackersCallback", "composer": "TrackersLogger",
@@ -22,11 +25,15 @@ CLASSES = {
     "stable_baselines3": "TrackersCallback", "torchtitan": "TrackersLogger", "transformers": "TrackersCallback",
     "ultralytics": "TrackersCallback", "xgboost": "TrackersCallback",
 }  # fmt: skip
+MOVED = (
+    "composer", "fastai", "gymnasium", "hydra", "optuna", "ray", "sklearn", "stable_baselines3", "ultralytics",
+)  # fmt: skip
+"""Modules of the distribution ``trackers-frameworks``, whose tests make this one again for them."""
 PACKAGES = {"pytorch": "torch"}
 os.environ.setdefault("KERAS_BACKEND", "torch")
 os.environ["KERAS_HOME"] = os.devnull  # Keras writes its configuration there when it is imported
-HERE = [name for name in CLASSES if importlib.util.find_spec(PACKAGES.get(name, name))]
-"""The others are installed where `make test-frameworks` runs."""
+INSTALLED = [name for name in CLASSES if importlib.util.find_spec(PACKAGES.get(name, name))]
+"""The others are where `make test-frameworks` runs."""
 BASES: dict[str, dict[str, dict[str, Any]]] = {
     "composer": {"composer.loggers.logger_destination": {"LoggerDestination": type("LoggerDestination", (), {})},
                  "composer.utils": {"dist": types.SimpleNamespace(get_global_rank=lambda: 0)}},
@@ -37,6 +44,8 @@ BASES: dict[str, dict[str, dict[str, Any]]] = {
     "torchtitan": {"torchtitan.components.metrics": {"BaseLogger": type("BaseLogger", (), {})}},
 }  # fmt: skip
 """What our classes of frameworks that aren't installed here take of them: the bases, which hold nothing themselves."""
+KNOWN = [*INSTALLED, *(name for name in BASES if name not in INSTALLED)]
+"""The classes that can be made here."""
 WAYS: dict[str, Callable[[Any], Any]] = {
     "deepcopy": copy.deepcopy,
     "pickle": lambda thing: pickle.loads(pickle.dumps(thing)),
@@ -45,7 +54,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("module", [*HERE, *(name for name in BASES if name not in HERE)])
+@pytest.mark.parametrize("module", [name for name in KNOWN if name not in MOVED])
 def test_callback_can_be_copied_before_and_in_its_run(
     module: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,7 +62,7 @@ def test_callback_can_be_copied_before_and_in_its_run(
     if module == "lightning":  # its logger is of those that are loaded when it is: tests that follow want both
         for name in ("lightning.pytorch", "pytorch_lightning"):
             importlib.import_module(name)
-    if module not in HERE:
+    if module not in INSTALLED:
         _stand_in(module, monkeypatch)
     kind = getattr(importlib.import_module(f"trackers.frameworks.{module}"), CLASSES[module])
     monkeypatch.chdir(tmp_path)
@@ -87,13 +96,33 @@ def _stand_in(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
                                     raising=False)  # fmt: skip
         for attribute, value in held.items():
             monkeypatch.setattr(sys.modules[name], attribute, value, raising=False)
-    ours = f"trackers.frameworks.{module}"
-    monkeypatch.delitem(sys.modules, ours, raising=False)
-    monkeypatch.setitem(sys.modules, ours, importlib.import_module(ours))
+    homes = ["trackers.frameworks", *(["trackers_frameworks"] if module in MOVED else [])]
+    for home in homes:
+        monkeypatch.delitem(sys.modules, f"{home}.{module}", raising=False)
+    importlib.import_module(f"trackers.frameworks.{module}")
+    for home in homes:
+        monkeypatch.setitem(sys.modules, f"{home}.{module}", sys.modules[f"{home}.{module}"])
 
 
 def test_all_modules_with_callbacks_are_named() -> None:
     """A new one is tested here, or in its own file; NeMo is given a plug-in by name, which nothing holds."""
     folder = Path(importlib.import_module("trackers.frameworks").__file__ or "").parent
     found = {path.stem for path in folder.glob("*.py") if "\nclass Trackers" in path.read_text("utf-8")}
-    assert found - CLASSES.keys() == {"gymnasium", "nemo"}
+    assert found - CLASSES.keys() == {"nemo"}
+
+
+@pytest.mark.parametrize("module", MOVED)
+def test_what_moved_out_says_how_to_get_it(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that imports it reads the command, and can go on without it."""
+    monkeypatch.delitem(sys.modules, f"trackers.frameworks.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, "trackers_frameworks", None)
+    monkeypatch.delitem(sys.modules, f"trackers_frameworks.{module}", raising=False)
+    wanted = re.escape(f"{module} is in a distribution of its own: pip install 'trackers-relay[frameworks]'")
+    with pytest.raises(ImportError, match=wanted):
+        importlib.import_module(f"trackers.frameworks.{module}")
+
+
+def test_package_that_the_distribution_needs_is_named() -> None:
+    """Where it is installed, and its framework isn't: the framework's own error."""
+    with pytest.raises(ImportError, match="No module named 'composer'"), elsewhere.named("trackers.frameworks.x"):
+        raise ModuleNotFoundError("No module named 'composer'", name="composer")

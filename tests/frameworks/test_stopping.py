@@ -26,7 +26,6 @@ os.environ["KERAS_HOME"] = os.devnull
 keras = Lazy("keras")
 lightgbm = Lazy("lightgbm")
 xgboost = Lazy("xgboost")
-stable_baselines3 = Lazy("stable_baselines3")
 
 pytestmark = [
     pytest.mark.usefixtures("local_runs"),
@@ -91,16 +90,6 @@ def test_lightgbm_stops_after_the_round(run: Run) -> None:
         booster = lightgbm.train(parameters, data, 50, valid_sets=[data], callbacks=[callback])
     assert booster.current_iteration() == 1
     ended(run, "checkpoint.txt")
-
-
-def test_stable_baselines3_stops_after_the_step(run: Run) -> None:
-    """Of ten thousand steps a few are taken; the model is kept."""
-    from trackers.frameworks.stable_baselines3 import TrackersCallback
-
-    model = stable_baselines3.A2C("MlpPolicy", "CartPole-v1", device="cpu", n_steps=5)
-    model.learn(10_000, callback=TrackersCallback())
-    assert model.num_timesteps < 10
-    ended(run, "checkpoint.zip")
 
 
 def test_transformers_stops_and_saves_a_checkpoint(run: Run) -> None:

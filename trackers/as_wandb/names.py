@@ -153,7 +153,7 @@ def _import_of(name: str) -> str:
     if not name[:1].isupper() or not name.isidentifier():
         return ""
     folder = Path(__file__).parents[1] / "frameworks"
-    heads = (f"\nclass {name}(", f"\nclass {name}:")
+    heads = (f"\nclass {name}(", f"\nclass {name}:", f" import {name} as {name}\n")
     texts = {path.stem: path.read_text("utf-8") for path in sorted(folder.glob("*.py"))}
     homes = [home for home, text in texts.items() if any(head in text for head in heads)]
     homes += [path.parent.name for path in folder.glob("*/__init__.py") if f'"{name}"' in path.read_text("utf-8")]

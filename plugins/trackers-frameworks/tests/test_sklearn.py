@@ -18,11 +18,11 @@ from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from trackers_frameworks.sklearn import MOST_POINTS, TrackersLogger
 
 import trackers
 from tests.frameworks.support import config, directories, only, recorded, results, series
 from trackers.errors import UsageError
-from trackers.frameworks.sklearn import MOST_POINTS, TrackersLogger
 
 pytestmark = [pytest.mark.usefixtures("local_runs"), pytest.mark.filterwarnings("ignore")]
 FEATURES, TARGET = load_iris(return_X_y=True)

@@ -18,8 +18,7 @@ torchvision_without_gpu()
 from composer import Callback, Trainer  # noqa: E402
 from composer.loggers import InMemoryLogger  # noqa: E402
 from composer.models import ComposerClassifier  # noqa: E402
-
-from trackers.frameworks.composer import TrackersLogger  # noqa: E402
+from trackers_frameworks.composer import TrackersLogger  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("local_runs"), pytest.mark.filterwarnings("ignore")]
 
@@ -155,7 +154,7 @@ def test_faults_before_and_in_training(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_other_ranks_record_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first rank alone does."""
-    monkeypatch.setattr("trackers.frameworks.composer.dist.get_global_rank", lambda: 1)
+    monkeypatch.setattr("trackers_frameworks.composer.dist.get_global_rank", lambda: 1)
     logger = TrackersLogger()
     monkeypatch.undo()
     for name, value in {"TRACKER": "json", "TRACKER_INLINE": "y", "TRACKER_DIR": "runs"}.items():

@@ -20,10 +20,10 @@ from trackers.errors import UsageError
 os.environ["YOLO_OFFLINE"] = "true"
 torchvision_without_gpu()
 import torchvision  # noqa: E402
+from trackers_frameworks.ultralytics import REMEMBERED, TrackersCallback  # noqa: E402
 from ultralytics import YOLO  # noqa: E402
 from ultralytics.utils.nms import TorchNMS  # noqa: E402
 
-from trackers.frameworks.ultralytics import REMEMBERED, TrackersCallback  # noqa: E402
 from trackers.journal.run_directory import RunDirectory  # noqa: E402
 from trackers.journal.status import last_status  # noqa: E402
 from trackers.support import run_requests  # noqa: E402
@@ -129,7 +129,7 @@ def test_resumed_training_goes_on_in_its_run() -> None:
 
 def test_directory_that_names_no_run(tmp_path: Path) -> None:
     """A file that isn't what this package wrote is passed by: the resumed training has a run of its own."""
-    from trackers.frameworks.ultralytics import _remembered
+    from trackers_frameworks.ultralytics import _remembered
 
     for content in (b"", b"[1]", b"\xff", b'{"id": 3}', b'{"id": "' + b"a" * 5000 + b'"}'):
         (tmp_path / REMEMBERED).write_bytes(content)

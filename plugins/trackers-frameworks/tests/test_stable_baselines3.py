@@ -15,11 +15,13 @@ from stable_baselines3 import A2C, DQN
 from stable_baselines3.common import logger as loggers
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.monitor import Monitor
+from trackers_frameworks.stable_baselines3 import TrackersCallback, TrackersOutputFormat
 
 import trackers
+from tests.frameworks import test_stopping as stopping
 from tests.frameworks.support import config, directories, only, recorded, results, series
 from trackers.errors import UsageError
-from trackers.frameworks.stable_baselines3 import TrackersCallback, TrackersOutputFormat
+from trackers.training.run import Run
 
 pytestmark = pytest.mark.usefixtures("local_runs")
 
@@ -141,3 +143,14 @@ def test_faults_before_and_in_training(capsys: pytest.CaptureFixture[str]) -> No
     assert only().status == "finished"
     assert len(series(only(), "time/iterations")) == 5
     assert sum("training goes on" in line for line in capsys.readouterr().err.splitlines()) == 1
+
+
+run = stopping.run
+
+
+def test_training_stops_after_the_step(run: Run) -> None:
+    """Of ten thousand steps a few are taken; the model is kept."""
+    model = A2C("MlpPolicy", "CartPole-v1", device="cpu", n_steps=5)
+    model.learn(10_000, callback=TrackersCallback())
+    assert model.num_timesteps < 10
+    stopping.ended(run, "checkpoint.zip")

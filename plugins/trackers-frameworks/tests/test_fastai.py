@@ -14,11 +14,11 @@ from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.losses import MSELossFlat
 from fastai.metrics import mae
+from trackers_frameworks.fastai import TrackersCallback
 
 import trackers
 from tests.frameworks.support import config, directories, only, points, recorded, results
 from trackers.errors import UsageError
-from trackers.frameworks.fastai import TrackersCallback
 
 pytestmark = [pytest.mark.usefixtures("local_runs"), pytest.mark.filterwarnings("ignore")]
 
@@ -147,7 +147,7 @@ def test_faults_before_and_in_training(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_other_processes_record_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several processes the first alone records."""
-    monkeypatch.setattr("trackers.frameworks.fastai.rank_distrib", lambda: 1)
+    monkeypatch.setattr("trackers_frameworks.fastai.rank_distrib", lambda: 1)
     learner(TrackersCallback()).fit(1)
     assert directories() == []
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from trackers_frameworks.hydra import settings
 
 import trackers
 from tests.frameworks.support import config, directories, only, recorded, results, series
-from trackers.frameworks.hydra import settings
 
 pytestmark = pytest.mark.usefixtures("local_runs")
 

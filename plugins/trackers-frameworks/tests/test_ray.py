@@ -15,11 +15,11 @@ import ray
 from ray import tune
 from ray.train import ScalingConfig
 from ray.train.torch import TorchTrainer
+from trackers_frameworks.ray import TrackersCallback, worker_run
 
 import trackers
 from tests.frameworks.support import config, only, recorded, results, series
 from trackers.errors import UsageError
-from trackers.frameworks.ray import TrackersCallback, worker_run
 from trackers.journal.run_directory import find_runs
 from trackers.journal.status import observe
 from trackers.support import run_requests

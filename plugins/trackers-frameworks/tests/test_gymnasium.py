@@ -9,11 +9,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from trackers_frameworks.gymnasium import MOST_FRAMES, TrackersVectorWrapper, TrackersWrapper
 
 import trackers
 from tests.frameworks.support import config, directories, only, recorded, results, series
 from trackers.errors import UsageError
-from trackers.frameworks.gymnasium import MOST_FRAMES, TrackersVectorWrapper, TrackersWrapper
 
 pytestmark = pytest.mark.usefixtures("local_runs")
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import optuna
 import pytest
+from trackers_frameworks.optuna import TrackersCallback
 
 import trackers
 from tests.frameworks.support import config, only, recorded, results, series
 from trackers.errors import UsageError
-from trackers.frameworks.optuna import TrackersCallback
 from trackers.training.init import current
 
 pytestmark = pytest.mark.usefixtures("local_runs")

@@ -1,0 +1,1 @@
+"""Loggers and callbacks of frameworks for trackers, a module each: ``trackers.frameworks`` has them by name."""
