@@ -129,7 +129,8 @@ test-frameworks:  ## the tests of trackers.frameworks with every library that th
 	$(call install_plugins,.venv-frameworks/bin/python -m pip install)
 	@TRACKERS_FRAMEWORKS=y $(WITH_PLUGINS) .venv-frameworks/bin/python -m pytest -n $(CORES) --dist loadfile \
 		tests/frameworks plugins/trackers-frameworks/tests $(PYTEST)
-	@KERAS_BACKEND=jax .venv-frameworks/bin/python -m pytest -n 0 tests/frameworks/test_keras.py $(PYTEST)
+	@KERAS_BACKEND=jax $(WITH_PLUGINS) .venv-frameworks/bin/python -m pytest -n 0 \
+		plugins/trackers-frameworks/tests/test_keras.py $(PYTEST)
 
 test-loggers:  ## the tests of fastai, Composer, Ultralytics, and of more frameworks' W&B loggers, in .venv-loggers (minutes)
 	@$(MAKE) --no-print-directory VENV=.venv-loggers CONSTRAINTS="$(CONSTRAINTS) -c constraints/loggers.txt" \

@@ -291,11 +291,14 @@ def test_the_kit_knows_only_the_contract() -> None:
 
 CALLBACKS = (
     "accelerate",
+    "catboost",
     "composer",
     "fastai",
     "gymnasium",
     "hydra",
+    "jax",
     "keras",
+    "lightgbm",
     "lightning",
     "optuna",
     "pytorch",

@@ -12,9 +12,7 @@ import pytest
 
 from tests.frameworks.support import LOCAL
 
-APART = (
-    "test_catboost.py", "test_documented.py", "test_jax.py", "test_notebook.py", "test_torchtitan.py", "test_trl.py",
-)  # fmt: skip
+APART = ("test_documented.py", "test_notebook.py", "test_trl.py")
 """Tests of what is too large for ``dev``, or doesn't go with other packages there."""
 ALONE = ("test_wandb_loggers.py",)
 """Tests of what doesn't go with the packages of ``frameworks`` either."""

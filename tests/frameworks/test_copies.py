@@ -26,7 +26,8 @@ CLASSES = {
     "ultralytics": "TrackersCallback", "xgboost": "TrackersCallback",
 }  # fmt: skip
 MOVED = (
-    "composer", "fastai", "gymnasium", "hydra", "optuna", "ray", "sklearn", "stable_baselines3", "ultralytics",
+    "catboost", "composer", "fastai", "gymnasium", "hydra", "jax", "keras", "lightgbm", "optuna", "ray", "sklearn",
+    "stable_baselines3", "torchtitan", "ultralytics", "xgboost",
 )  # fmt: skip
 """Modules of the distribution ``trackers-frameworks``, whose tests make this one again for them."""
 PACKAGES = {"pytorch": "torch"}

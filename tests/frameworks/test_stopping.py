@@ -10,29 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import trackers
-from tests.helpers import Lazy
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.status import last_status
 from trackers.support import run_requests
 from trackers.training import stopping
 from trackers.training.run import Run
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
-os.environ["KERAS_HOME"] = os.devnull
-keras = Lazy("keras")
-lightgbm = Lazy("lightgbm")
-xgboost = Lazy("xgboost")
-
-pytestmark = [
-    pytest.mark.usefixtures("local_runs"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept"),
-]
-FEATURES = np.arange(60, dtype="float32").reshape(20, 3) / 60
-TARGET = (FEATURES.sum(1) > 1).astype("float32")
+pytestmark = pytest.mark.usefixtures("local_runs")
 
 
 @pytest.fixture
@@ -56,40 +43,6 @@ def ended(run: Run, *artifacts: str) -> None:
     assert len(control.saved) == 1
     names = {artifact.name for artifact in trackers.load(run.path).artifacts()}
     assert names >= set(artifacts)
-
-
-def test_keras_stops_after_the_batch(run: Run) -> None:
-    """Of fifty epochs one batch is trained; the model is kept."""
-    from trackers.frameworks.keras import TrackersCallback
-
-    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1, "sigmoid")])
-    model.compile(keras.optimizers.SGD(0.1), loss="binary_crossentropy")
-    model.fit(FEATURES, TARGET, batch_size=5, epochs=50, verbose=0, callbacks=[TrackersCallback()])
-    assert int(model.optimizer.iterations.numpy()) < 8
-    ended(run, "checkpoint.keras")
-
-
-def test_xgboost_stops_after_the_round(run: Run) -> None:
-    """Of fifty rounds one is boosted; the booster is kept."""
-    from trackers.frameworks.xgboost import TrackersCallback
-
-    data = xgboost.DMatrix(FEATURES, TARGET)
-    booster = xgboost.train({"max_depth": 2}, data, 50, evals=[(data, "train")], verbose_eval=False,
-                            callbacks=[TrackersCallback()])  # fmt: skip
-    assert booster.num_boosted_rounds() == 1
-    ended(run, "checkpoint.ubj")
-
-
-def test_lightgbm_stops_after_the_round(run: Run) -> None:
-    """As early stopping does; the booster is kept."""
-    from trackers.frameworks.lightgbm import TrackersCallback
-
-    data = lightgbm.Dataset(FEATURES, TARGET)
-    parameters = {"verbose": -1, "min_data_in_leaf": 1, "min_data_in_bin": 1}
-    with TrackersCallback() as callback:
-        booster = lightgbm.train(parameters, data, 50, valid_sets=[data], callbacks=[callback])
-    assert booster.current_iteration() == 1
-    ended(run, "checkpoint.txt")
 
 
 def test_transformers_stops_and_saves_a_checkpoint(run: Run) -> None:

@@ -10,7 +10,9 @@ import os
 from tests.frameworks.conftest import local_runs
 
 __all__ = ["local_runs"]
+APART = ("test_catboost.py", "test_jax.py", "test_more_documented.py", "test_ray.py", "test_torchtitan.py")
+ALONE = ("test_composer.py", "test_fastai.py", "test_ultralytics.py")
 collect_ignore = [
-    *(() if "TRACKERS_FRAMEWORKS" in os.environ else ("test_ray.py", "test_more_documented.py")),
-    *(() if "TRACKERS_LOGGERS" in os.environ else ("test_composer.py", "test_fastai.py", "test_ultralytics.py")),
+    *(() if "TRACKERS_FRAMEWORKS" in os.environ else APART),
+    *(() if "TRACKERS_LOGGERS" in os.environ else ALONE),
 ]

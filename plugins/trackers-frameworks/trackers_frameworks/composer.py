@@ -21,11 +21,11 @@ from typing import Any
 from composer.loggers.logger_destination import LoggerDestination
 from composer.utils import dist
 
-from trackers.frameworks.fits import ENDED_EARLY
 from trackers.frameworks.shared import RunHandle, guarded, model_sizes
 from trackers.media import Image, Table
 from trackers.metrics.roles import direction
 from trackers.support.interruption import suppress
+from trackers_frameworks.fits import ENDED_EARLY
 
 SYMLINK = ".symlink"
 """Suffix of files in which Composer names its newest checkpoint; that is the one with the alias "latest"."""

@@ -21,9 +21,9 @@ from fastai.callback.core import Callback
 from fastai.learner import Recorder, save_model
 from fastai.torch_core import rank_distrib
 
-from trackers.frameworks.fits import Fits, HoldsFits
 from trackers.frameworks.shared import guarded, model_sizes
 from trackers.metrics.roles import direction
+from trackers_frameworks.fits import Fits, HoldsFits
 
 NO_METRICS = ("epoch", "train_loss", "time")
 """What fastai's recorder has in an epoch's row besides: the series have it already."""

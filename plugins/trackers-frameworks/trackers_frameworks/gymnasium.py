@@ -16,10 +16,10 @@ from typing import Any
 
 import gymnasium
 
-from trackers.frameworks.fits import Fits, TracksFits
 from trackers.frameworks.shared import guarded
 from trackers.media import Video
 from trackers.support.interruption import pass_on
+from trackers_frameworks.fits import Fits, TracksFits
 
 MOST_FRAMES = 1000
 """Maximum number of frames of a video; a longer episode's later frames are left out."""

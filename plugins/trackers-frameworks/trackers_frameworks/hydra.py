@@ -25,8 +25,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from trackers.frameworks.fits import Fits, TracksFits
 from trackers.frameworks.shared import guarded
+from trackers_frameworks.fits import Fits, TracksFits
 
 MISSING = "???"
 

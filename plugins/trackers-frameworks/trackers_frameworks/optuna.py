@@ -26,8 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trackers.frameworks.fits import Fits, TracksFits
 from trackers.frameworks.shared import guarded
+from trackers_frameworks.fits import Fits, TracksFits
 
 
 class TrackersCallback(TracksFits):

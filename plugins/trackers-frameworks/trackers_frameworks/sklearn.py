@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from trackers.frameworks.fits import Fits, TracksFits
 from trackers.frameworks.shared import guarded
 from trackers.media.table import Table
+from trackers_frameworks.fits import Fits, TracksFits
 
 CURVES = ("loss_curve_", "validation_scores_", "train_score_", "validation_score_", "oob_improvement_", "oob_scores_")
 """Attributes of fitted estimators with a value for each iteration."""

@@ -18,9 +18,9 @@ from typing import Any
 from stable_baselines3.common import logger as loggers
 from stable_baselines3.common.callbacks import BaseCallback
 
-from trackers.frameworks.fits import Fits, TracksFits, converted
 from trackers.frameworks.shared import guarded
 from trackers.media import Histogram, Image, Video
+from trackers_frameworks.fits import Fits, TracksFits, converted
 
 REWARDS = ("eval/mean_reward", "rollout/ep_rew_mean")
 """Names whose largest value is a result."""

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from trackers.errors import UsageError
-from trackers.frameworks.fits import ENDED_EARLY, Fits, TracksFits
 from trackers.frameworks.shared import guarded, model_sizes
 from trackers.media import Image
 from trackers.metrics.roles import direction
 from trackers.support import confined
+from trackers_frameworks.fits import ENDED_EARLY, Fits, TracksFits
 
 EVENTS = (
     "on_pretrain_routine_end", "on_train_batch_end", "on_train_epoch_end", "on_fit_epoch_end", "on_train_end",

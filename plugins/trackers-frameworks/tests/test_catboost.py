@@ -8,11 +8,11 @@ from typing import Any
 import catboost
 import numpy as np
 import pytest
+from trackers_frameworks.catboost import TrackersCallback
 
 import trackers
 from tests.frameworks.support import config, directories, only, recorded, results, series
 from trackers.errors import UsageError
-from trackers.frameworks.catboost import TrackersCallback
 
 pytestmark = pytest.mark.usefixtures("local_runs")
 RANDOM = np.random.default_rng(0)

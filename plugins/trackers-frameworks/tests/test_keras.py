@@ -17,7 +17,7 @@ from trackers.errors import UsageError
 os.environ.setdefault("KERAS_BACKEND", "torch")  # `make test-frameworks` has jax too
 os.environ["KERAS_HOME"] = os.devnull  # Keras writes its configuration there when it is imported
 keras = Lazy("keras")
-own = Lazy("trackers.frameworks.keras")
+own = Lazy("trackers_frameworks.keras")
 
 pytestmark = [
     pytest.mark.usefixtures("local_runs"),
@@ -151,7 +151,7 @@ def test_faults_before_and_in_training(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_other_processes_record_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several processes the first alone records."""
-    monkeypatch.setattr("trackers.frameworks.keras._process", lambda: 1)
+    monkeypatch.setattr("trackers_frameworks.keras._process", lambda: 1)
     model = classifier()
     fit(model, own.TrackersCallback())
     model.evaluate(FEATURES, TARGET, verbose=0, callbacks=[own.TrackersCallback()])

@@ -12,12 +12,12 @@ from typing import Any
 import lightgbm
 import numpy as np
 import pytest
+from trackers_frameworks.lightgbm import TrackersCallback
 
 import trackers
 from tests import ROOT
 from tests.frameworks.support import config, directories, only, recorded, results, series
 from trackers.errors import UsageError
-from trackers.frameworks.lightgbm import TrackersCallback
 
 pytestmark = pytest.mark.usefixtures("local_runs")
 PARAMETERS = {"learning_rate": 0.1, "num_leaves": 4, "objective": "regression", "metric": ["l2", "l1"], "verbose": -1,
@@ -87,10 +87,11 @@ def test_early_stopping() -> None:
 def test_early_stopping_in_a_script() -> None:
     """A script that only trains ends with a finished run that has the best iteration."""
     code = (
-        "from tests.frameworks.test_lightgbm import stopped; from trackers.frameworks.lightgbm import TrackersCallback;"
+        "from test_lightgbm import stopped; from trackers_frameworks.lightgbm import TrackersCallback;"
         "tracking = TrackersCallback(); stopped(tracking=tracking)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    path = os.pathsep.join([str(ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
     stored = only()
     assert stored.status == "finished"
     assert results(stored)["best_iteration"] < results(stored)["num_boosted_rounds"] - 1

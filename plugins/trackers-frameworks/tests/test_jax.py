@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from trackers_frameworks.jax import TrackersWriter
 
 import trackers
 from tests.frameworks.support import config, directories, only, recorded, series
 from trackers.errors import UsageError
-from trackers.frameworks.jax import TrackersWriter
 
 pytestmark = pytest.mark.usefixtures("local_runs")
 
@@ -156,5 +156,5 @@ def test_other_processes_record_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_module_needs_neither_jax_nor_clu() -> None:
     """The writer can be imported and used where neither is installed."""
-    code = "import sys, trackers.frameworks.jax; print('jax' in sys.modules, 'clu' in sys.modules)"
+    code = "import sys, trackers_frameworks.jax; print('jax' in sys.modules, 'clu' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False False\n"

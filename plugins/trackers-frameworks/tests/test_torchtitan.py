@@ -11,9 +11,9 @@ import torch
 from torchtitan.components import metrics as theirs
 from torchtitan.config import JobConfig
 from torchtitan.distributed import ParallelDims
+from trackers_frameworks.torchtitan import TrackersLogger, install
 
 from tests.frameworks.support import config, directories, only, results, series
-from trackers.frameworks.torchtitan import TrackersLogger, install
 from trackers.training.init import current
 
 pytestmark = [pytest.mark.usefixtures("local_runs", "one_rank"), pytest.mark.filterwarnings("ignore")]

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import xgboost
+from trackers_frameworks.xgboost import TrackersCallback
 
 import trackers
 from tests.frameworks.support import config, directories, only, recorded, results, series
 from trackers.errors import UsageError
-from trackers.frameworks.xgboost import TrackersCallback
 
 pytestmark = pytest.mark.usefixtures("local_runs")
 PARAMETERS = {"eta": 0.1, "max_depth": 2, "objective": "reg:squarederror", "nthread": 1, "eval_metric": ["rmse", "mae"]}
