@@ -296,6 +296,14 @@ def test_seal_is_worth_nothing_elsewhere(tmp_path: Path, monkeypatch: pytest.Mon
     assert trust.delivered(run)[0].foreign is True
 
 
+def test_seal_that_is_no_ascii_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted seal with other letters makes a run a foreign one; nothing ends in a traceback."""
+    path = write_run("one", ROWS, options={"JSON_DIR": "here"})
+    monkeypatch.setattr(signature, "_written", set())
+    forge(path, seal="sïgned")
+    assert trust.delivered(RunDirectory(path))[0].foreign is True
+
+
 def test_id_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
     """A run's id becomes part of file names in every tracker: one with a path in it is delivered to none."""
     path = write_run("one", ROWS)
