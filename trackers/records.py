@@ -582,7 +582,7 @@ def sound(record: Any) -> Any:
 
 
 def _all_finite(values: dict[str, Number]) -> bool:
-    try:
+    try:  # one addition finds NaN and infinities; finite sums that overflow only cost time
         return math.isfinite(sum(values.values()))
     except OverflowError:  # an integer too large for a float beside a float
         return all(math.isfinite(value) for value in values.values() if isinstance(value, float))

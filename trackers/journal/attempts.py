@@ -148,7 +148,7 @@ class AttemptHistory:
     def fold(self, recorded: dict[str, Any]) -> SummaryFold:
         """:func:`trackers.metrics.summary.folded` of all streams in order of time."""
         streams = [self.of(name) for name in self._names if name.writer != "console"]
-        overtaken = Overtaken() if self._run.shared.exists() else None
+        overtaken = Overtaken() if self._run.shared.exists() else None  # a process that logs alone knows what it set
         fold = folded(heapq.merge(*streams, key=lambda record: record.time), recorded, overtaken)
         self.overtaken = sorted(overtaken.names) if overtaken is not None else []
         return fold
@@ -284,7 +284,7 @@ def _decoded(line: bytes) -> Record | None:
         return None
 
 
-def _last_step(records: list[Record]) -> int | None:
+def _last_step(records: list[Record]) -> int | None:  # a medium that is a result names one, and is of none
     for record in reversed(records):
         is_row = isinstance(record, (Metrics, Text)) or (isinstance(record, Media) and not record.result)
         if is_row and record.step is not None:

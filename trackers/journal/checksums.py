@@ -49,7 +49,7 @@ CHUNK_BYTES = 1024 * 1024
 """Bytes read at a time, more than a line of checksums has: a longer one is none, and the file ends there."""
 AHEAD = 64
 """Maximum number of further ranges in which an undamaged line is looked for."""
-ONE_BIT_BYTES = 4096
+ONE_BIT_BYTES = 4096  # each bit is a checksum of the whole line more
 """Longest line of which it is found out whether a single bit was changed."""
 
 
@@ -263,7 +263,7 @@ def _compared(file: BinaryIO, index: _Index, number: int) -> tuple[list[_Line], 
     while tail and not lines[tail - 1].is_in(block, entry.begin):
         tail -= 1
     if tail == len(lines) - 1 and lines[tail].is_one_bit_off(block, entry.begin):
-        return wrong, entry.end
+        return wrong, entry.end  # by a disk: after a cut another line would stand there
     return wrong, lines[tail].offset
 
 
@@ -377,6 +377,6 @@ class ChecksumWriter:
             written = os.write(fd, lines)
             if written < len(lines):
                 os.ftruncate(fd, size)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # a short write names no reason
         finally:
             os.close(fd)

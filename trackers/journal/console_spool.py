@@ -249,7 +249,7 @@ class ConsoleSpool:
             if self._fd < 0:
                 return
         try:
-            if now - self._timed >= TIME_S or now < self._timed or self._last[0] is not self:
+            if now - self._timed >= TIME_S or now < self._timed or self._last[0] is not self:  # the clock was set back
                 self._timed, self._last[0] = now, self
                 if identity(self._fd) != self._file or identity(self._times) != self._times_file:
                     self._close_files()  # this program closed them: their numbers may be other files' by now
@@ -291,7 +291,7 @@ class ConsoleSpool:
 
     def _next(self, now: float) -> None:
         """Begin the next file."""
-        if now - self._tried < RETRY_S and self._fd < 0 and self._tried:
+        if now - self._tried < RETRY_S and self._fd < 0 and self._tried:  # a full disk isn't asked at each line
             return
         self._tried = now
         start = self._name.start + self._size

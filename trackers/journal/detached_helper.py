@@ -37,7 +37,7 @@ LINE = "TRACKER_HELPER_LINE"
 KILLED = -9
 """What counts as the exit code of a helper that ended without saying one."""
 _PYTHON = (sys.executable, "-ISc", "import os, sys\nos.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)")
-PARENT = ("/bin/sh", "-c", '"$@" &', "sh") if os.path.exists("/bin/sh") else _PYTHON
+PARENT = ("/bin/sh", "-c", '"$@" &', "sh") if os.path.exists("/bin/sh") else _PYTHON  # images without a shell
 """The command before a helper's, which starts it and ends."""
 _SIGACTION_BYTES = 512
 """More than ``struct sigaction`` has on any system."""
@@ -77,7 +77,7 @@ class KnownHelper:
 
     def send(self, number: int) -> None:
         """Send a signal, if it runs and has said who it is."""
-        if self.poll() is None and processes.alive(self.pid, self._start):
+        if self.poll() is None and processes.alive(self.pid, self._start):  # its pid may be another's by now
             with suppress(OSError):
                 os.kill(self.pid, number)
 
@@ -204,7 +204,7 @@ def unnoticed() -> Iterator[None]:
 
 def _take_handler() -> bytes | None:
     """Have SIGCHLD's default action done; returns what was done before, or None where it is the default already."""
-    if sys.platform == "linux":
+    if sys.platform == "linux":  # Python doesn't know of a C library's handler
         with suppress(OSError, ValueError):
             status = Path("/proc/self/status").read_text()
             caught = int(status[status.index("\nSigCgt:") + 8 :].split(maxsplit=1)[0], 16)
@@ -226,7 +226,7 @@ def _set_handler(action: bytes) -> bytes:
 
 def introduce(line: int) -> None:
     """Be a detached helper: lead a session, and say over the line who this is."""
-    os.set_inheritable(line, False)
+    os.set_inheritable(line, False)  # children that outlive it would keep the line open
     with contextlib.suppress(OSError):  # it leads one already
         os.setsid()
     say_name(line, os.getpid(), processes.process_start(os.getpid()))

@@ -130,7 +130,7 @@ def fingerprint_of(run: Path | str, *, deliveries: bool = False, known: str = ""
             newest = max(newest, changed)
             fingerprint = f"{fingerprint} {name}:{stat.st_ino}:{stat.st_size}:{changed}"
     except OSError:
-        return fingerprint_of(run, deliveries=deliveries) if known else ""
+        return fingerprint_of(run, deliveries=deliveries) if known else ""  # a stream it names is gone
     return "" if newest > (time.time() - SETTLED_S) * 1e9 else escaped(fingerprint)
 
 

@@ -100,7 +100,7 @@ class Forked:
             os.kill(self.pid, number)
 
 
-def possible() -> bool:
+def possible() -> bool:  # another thread's locks would stay locked in the fork
     """Whether this process can fork without harm: on Linux, while it has one thread only."""
     try:
         return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1
@@ -121,7 +121,7 @@ def fork(
     Raises:
         OSError: it can't be forked.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # no handler of the parent's in the fork
     try:
         pid = os.fork()
         if pid == 0:
@@ -196,7 +196,7 @@ def _set_descriptors(log: int, passed: Mapping[int, int], library_fds: Collectio
     import fcntl
 
     null = os.open(os.devnull, os.O_RDONLY)
-    above = max((2, *passed, *library_fds)) + 1
+    above = max((2, *passed, *library_fds)) + 1  # out of the way first: one's number may be another's old one
     high = {number: fcntl.fcntl(fd, fcntl.F_DUPFD, above) for number, fd in {0: null, 1: log, 2: log, **passed}.items()}
     kept_fds = {*library_fds, *high.values()}
     for number in map(int, os.listdir("/proc/self/fd")):
@@ -230,14 +230,14 @@ def _reset(start: ForkJob) -> None:
     sys.path[:] = [path for path in sys.path if path not in start.avoid]
     sys.argv[:] = ["-c", *start.arguments]
     failpoints.arm(os.environ.get("TRACKERS_FAILPOINT", ""))
-    random.seed()
+    random.seed()  # forks of one state would draw the same numbers
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and "random" in vars(numpy):
         numpy.random.seed()
     _show(start.arguments)
-    signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(-1)  # the parent's, which is closed by now
     for number in signal.valid_signals():
-        if callable(signal.getsignal(number)) and number != signal.SIGINT:
+        if callable(signal.getsignal(number)) and number != signal.SIGINT:  # SIGINT: a new interpreter has Python's
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 

@@ -109,7 +109,7 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     env["CUDA_VISIBLE_DEVICES"] = ""
     env.update(dict.fromkeys(_ONE_THREAD, "1"))
     env["PYTHONSAFEPATH"] = "1"
-    env["PYTHONUNBUFFERED"] = "1"
+    env["PYTHONUNBUFFERED"] = "1"  # what a killed helper printed is in relay.log
     env["PYTHONUTF8"] = "1"  # names of files are UTF-8, whatever the job's locale says
     env.setdefault("TOKENIZERS_PARALLELISM", "false")
     return env
@@ -229,7 +229,7 @@ def usual_priority(others: Iterable[int]) -> None:
 
 
 def _set_session_nice(nice: int, pid: int) -> None:
-    if hasattr(os, "getsid") and os.getsid(pid) == pid:
+    if hasattr(os, "getsid") and os.getsid(pid) == pid:  # only its own: training's session is left alone
         with contextlib.suppress(OSError):
             Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 

@@ -67,7 +67,7 @@ def check(run: RunDirectory, go_on: Callable[[], bool] = lambda: True) -> list[S
         go_on: asked between blocks; False ends the check.
     """
     checked = []
-    streams = {str(name): run.stream(name) for name in run.stream_names()}
+    streams = {str(name): run.stream(name) for name in run.stream_names()}  # of deleted ones the checksums are left
     sums = {path.stem: path.with_suffix(".jsonl") for path in sorted(run.streams.glob(f"*{SUFFIX}"))}
     for name, path in {**streams, **{name: path for name, path in sums.items() if name not in streams}}.items():
         covered, reader = ChecksumReader(path).covered(), StreamReader(path)

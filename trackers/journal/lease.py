@@ -96,7 +96,7 @@ class Lease:
             # A process that died in the middle of this is succeeded by one process again, and so on. A takeover file is
             # never taken away from another process: it may be a new one by then.
             rival = self._dead_holder(takeover)
-            if rival is None or rival.token in passed:
+            if rival is None or rival.token in passed:  # files that name each other have no end
                 return
             takeover = self._takeover_path(rival)
             passed.add(rival.token)
@@ -132,7 +132,7 @@ class Lease:
         if self._mine is None:
             return False
         now = monotonic()
-        if now - self._beaten < BEAT_S and self._mine.allow_s >= allow_s:
+        if now - self._beaten < BEAT_S and self._mine.allow_s >= allow_s:  # a longer silence is announced at once
             return True
         current = self.holder()
         if (current is not None and current.token != self._mine.token) or not self.path.parent.exists():
@@ -181,7 +181,7 @@ class Lease:
             whole = False
         finally:
             os.close(fd)
-        if not whole:
+        if not whole:  # half a lease would hold others up for seconds
             with suppress(OSError):
                 confined.remove(path)
         return whole

@@ -96,12 +96,12 @@ class LiveFiles:
 
     def _link(self, path: Path, name: str, number: int, state: State) -> Path | None:
         link = self._folder / str(number)
-        if number >= MOST or not isinstance(state, tuple):
+        if number >= MOST or not isinstance(state, tuple):  # no hard links to directories
             return None
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             link.unlink(missing_ok=True)
-            os.link(path.resolve(), link)
+            os.link(path.resolve(), link)  # else a link to a symbolic link
             line = msgspec.json.encode(Link(name, number, *state)) + b"\n"
             with confined.open_file(self._folder / INDEX, "ab", buffering=0, root=self._folder) as index:
                 index.write(line)

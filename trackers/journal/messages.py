@@ -49,7 +49,7 @@ class PrintedTexts:
             return False
         recovered = line.endswith(RECOVERED)
         self._recent = {key for key in self._recent if key[0] != source or key[1].endswith(RECOVERED) == recovered}
-        if len(self._times) < 10_000:
+        if len(self._times) < 10_000:  # a client whose every failure has other words must not fill the memory
             self._times[source, line] = self._times.get((source, line), 0) + 1
             self._recent.add((source, line))
         return True
@@ -118,7 +118,7 @@ class MessageReader:
 def show(message: Message) -> None:
     """Print a message on stderr as ``trackers: mlflow: no answer …``. A closed stderr is no error."""
     source = f"{one_line(message.source)}: " if message.source and not message.text.startswith(message.source) else ""
-    with suppress(OSError, ValueError, AttributeError):
+    with suppress(OSError, ValueError, AttributeError):  # AttributeError: sys.stderr may be None
         write_line(f"trackers: {source}{message.text}", sys.stderr)
 
 
@@ -151,7 +151,7 @@ class Masking(logging.Formatter):
 
 def print_masked(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """An excepthook: the traceback, without secrets."""
-    with suppress(OSError, ValueError, AttributeError):
+    with suppress(OSError, ValueError, AttributeError):  # AttributeError: sys.stderr may be None
         sys.stderr.write(mask_source("".join(traceback.format_exception(kind, error, trace))))
 
 

@@ -185,7 +185,7 @@ class RunDirectory:
             return sorted(
                 entry.removesuffix(".json")
                 for entry in os.listdir(self.delivery)
-                if entry.endswith(".json") and not entry.startswith(".")
+                if entry.endswith(".json") and not entry.startswith(".")  # a killed process's temporary file
             )
         return []
 
@@ -266,7 +266,7 @@ class RunDirectory:
         if not abs(info.created) < TIME_MAX:
             info.created = 0.0
         info.trackers = [name for name in info.trackers if confined.is_plain_name(name)]
-        known = range(MOST_ATTEMPTS + 1)
+        known = range(MOST_ATTEMPTS + 1)  # by its type: JSON's true would be in it, too
         info.attempts = [one for one in info.attempts if type(n := one.get("number", 0)) is int and n in known]
         info.directory, info.home, info.foreign = os.path.realpath(self.path), "", False
         if edited:
@@ -288,7 +288,7 @@ class RunDirectory:
                 record = decode(line.strip(b"\0")) if line else None
             if isinstance(record, Info):
                 for name, value in record.changes().items():
-                    if name == "name" or begin >= info.edits:
+                    if name == "name" or begin >= info.edits:  # run.json has the others
                         setattr(info, name, value)
             begin += len(line) + 1
         info.edits = max(info.edits, begin)

@@ -327,7 +327,7 @@ def judged(exit_code: int, time: float) -> Finish:
 def revised(finish: Finish, exit_code: int) -> Finish:
     """A finish record written before the exit code was known, corrected by it; unchanged where both agree."""
     recorded_code = finish.exit_code or 0
-    agree = exit_code == (-signal.SIGINT if recorded_code == INTERRUPTED else recorded_code)
+    agree = exit_code == (-signal.SIGINT if recorded_code == INTERRUPTED else recorded_code)  # Python kills itself so
     if not finish.leaving or finish.status == "preempted" or agree:
         return finish
     actual = judged(exit_code, finish.time)
@@ -380,7 +380,7 @@ def is_preempted(run: RunDirectory, attempt: int) -> bool:
     """Whether a preemption of this attempt was announced, by the script or by a signal."""
     if preempting(run, attempt).exists():
         return True
-    with suppress(OSError):
+    with suppress(OSError):  # made empty in advance: the handler writes to it
         return signalled(run, attempt).stat().st_size > 0
     return False
 
@@ -405,6 +405,6 @@ def note_exit_code(path: Path) -> bool:
         return bool(
             opened and library.setvbuf(stream, None, unbuffered, 0) == 0 and library.on_exit(library.fputc, stream) == 0
         )
-    except (ImportError, OSError, AttributeError) as error:
+    except (ImportError, OSError, AttributeError) as error:  # AttributeError: macOS and musl have no on_exit
         pass_on(error)
         return False

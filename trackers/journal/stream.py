@@ -318,8 +318,8 @@ class StreamWriter:
             self._give_up(-math.inf)
             with suppress(OSError):  # no descriptor left: then the file stays open until ``release``
                 null = open_high(os.devnull, os.O_WRONLY)
-                if identity(self.fd) == self._file:
-                    os.dup2(null, self.fd, inheritable=False)
+                if identity(self.fd) == self._file:  # else the program closed it: another file's number
+                    os.dup2(null, self.fd, inheritable=False)  # a late write to the number reaches no other file
                     os.close(null)
                 else:
                     self.fd = null
@@ -331,7 +331,7 @@ class StreamWriter:
         with self._lock:
             self.close()
             if self.fd >= 0:
-                if identity(self.fd) == self._file:
+                if identity(self.fd) == self._file:  # else the program closed it: another file's number
                     os.close(self.fd)
                 self.fd = -1
 

@@ -114,7 +114,7 @@ class RelayClient:
 
     def _notify_end(self) -> None:
         """Tell the relay that the run has ended, so that it doesn't notice only at its next check."""
-        if self._bell is not None and self._bell.own():
+        if self._bell is not None and self._bell.own():  # the program may have closed it
             with suppress(OSError):
                 os.write(self._bell.number, b".")
 

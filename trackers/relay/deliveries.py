@@ -84,7 +84,7 @@ class Child:
 def _processes(name: str) -> int:
     try:
         return registry.precheck(name).processes
-    except UsageError:
+    except UsageError:  # a plug-in that is missing: its delivery says so
         return 1
 
 
@@ -225,7 +225,7 @@ class Deliveries:
         os.set_blocking(bell, False)
         plan = DeliveryPlan(child.name, os.getpid(), self._attempt, bell_reader)
         try:
-            process = None if deaths else self._forked(child.name, plan)
+            process = None if deaths else self._forked(child.name, plan)  # it may have died of being a fork
             process = process or helper_process.start(
                 self._run,
                 arguments("delivery", self._run.path.resolve(), plan),

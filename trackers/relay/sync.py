@@ -62,7 +62,7 @@ def record_crash(run: RunDirectory, lease: Lease, *, gone: bool = False) -> bool
         return False
     try:
         status = found_out(run)
-        if status.name != "running" and last_word(run) is None:
+        if status.name != "running" and last_word(run) is None:  # nobody else wrote it meanwhile
             info = run.read_info()
             ConsoleCollector(run, info, None).end()
             moment = _last_activity(run)

@@ -326,7 +326,7 @@ def delivery(run: RunDirectory, messages: Messages, plan: DeliveryPlan) -> int:
     def beat(allow_s: float) -> None:
         if not lease.beat(allow_s):
             print(f"{name}: the lease was taken over", file=sys.stderr)
-            os._exit(AGAIN)
+            os._exit(AGAIN)  # no clean end: what it would still write is another's now
 
     work: Delivery | None = None
     try:

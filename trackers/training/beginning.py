@@ -196,7 +196,7 @@ class _Beginning:
 
     def _add_project_rules(self, project: Path) -> None:
         """Have the project's alert rules hold for this run, too."""
-        if os.path.lexists(project / PROJECT_FILE):
+        if os.path.lexists(project / PROJECT_FILE):  # most have none, and load nothing for it
             from trackers.alerts import project_rules
 
             found = project_rules.read(project)
@@ -307,7 +307,7 @@ class _Beginning:
             own = len(self.info.attempts)
             stored = resumption.merge_attempts(self.info, run)
             if len(stored.attempts) > own and self.asked_id and self.request.resume in (None, "never"):
-                opened.discard()
+                opened.discard()  # another process of this id was quicker
                 raise UsageError(resumption.TAKEN.format(self.asked_id, run.path.parent))
             run.write_info(stored)
         if self.store and (self.asked_id or opened.before is not None):

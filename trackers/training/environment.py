@@ -38,12 +38,12 @@ def node_position(environ: Mapping[str, str] | None = None) -> NodePosition:
     """This process's machine among those of the job; the only machine where no launcher says otherwise."""
     environ = os.environ if environ is None else environ
     for node, nodes, local in (
-        ("GROUP_RANK", ("GROUP_WORLD_SIZE",), "LOCAL_RANK"),
+        ("GROUP_RANK", ("GROUP_WORLD_SIZE",), "LOCAL_RANK"),  # before Slurm's, which counts torchrun as one task
         ("SLURM_NODEID", ("SLURM_STEP_NUM_NODES", "SLURM_NNODES"), "SLURM_LOCALID"),
     ):
         count = next((_number(environ, name) for name in nodes if environ.get(name)), None)
         own = _number(environ, node)
-        if own is not None and count is not None and count > 1 and own < count:
+        if own is not None and count is not None and count > 1 and own < count:  # else of another job
             return NodePosition(own, count, _number(environ, local) in (0, None))
     for rank, world, local_world, local in (
         ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
@@ -143,4 +143,4 @@ def direct_nccl_log(
     with suppress(OSError):
         confined.make_own(folder)
         confined.make_folder(folder / FOLDER)
-        environ[DEBUG_FILE] = str((folder / FOLDER).absolute() / f"rank-{rank}.%h.%p.log")
+        environ[DEBUG_FILE] = str((folder / FOLDER).absolute() / f"rank-{rank}.%h.%p.log")  # NCCL: host, pid

@@ -196,6 +196,7 @@ class ExitHooks:
 
     def how(self) -> Exit:
         """How the program ended, as far as the interpreter knows when it calls its atexit functions."""
+        # A prompt, also that of -i, outlives exceptions: the last one isn't how the program ended.
         if hasattr(sys, "ps1") or sys.flags.interactive or sys.flags.inspect or self._main is None:
             return self._final._replace(certain=False) if self._final is not None else Exit(0, certain=False)
         if self._final is not None:
@@ -220,7 +221,7 @@ def exit_of(error: SystemExit) -> Exit:
     if code is None:
         return Exit(0)
     if isinstance(code, int):
-        return Exit(code & 0xFF if abs(code) < 1 << 63 else 0xFF)
+        return Exit(code & 0xFF if abs(code) < 1 << 63 else 0xFF)  # beyond a C long Python exits with -1
     return Exit(1, _text(code))
 
 
@@ -251,7 +252,7 @@ def given_code(code: Any, say: Callable[[str], object]) -> int | None:
 def _main_frame() -> FrameType | None:
     """The outermost frame of the main thread, where that is the program's: as it ends, so does the program."""
     frame = threads.frames().get(threading.main_thread().ident or 0)
-    frame = None if frame is None else _outermost(frame)
+    frame = None if frame is None else _outermost(frame)  # of `python -m` it is runpy's
     return frame if frame is not None and frame.f_globals.get("__name__") in ("__main__", "runpy") else None
 
 

@@ -216,7 +216,7 @@ def _settings(config: Any, swept: Mapping[str, Any], resolved: Any) -> dict[str,
 def _begun(request: InitRequest) -> Run | NullRun:
     """The run of this process: the main rank's, another rank's, or one that records nothing where ranks aren't told."""
     if not request.transport.is_main:
-        for tracker in request.trackers:
+        for tracker in request.trackers:  # each rank refuses a wrong name, else all but the main one would wait
             registry.precheck(tracker)
         if request.transport.ranks > 1:
             return other_ranks.begin(request, _forget)

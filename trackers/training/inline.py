@@ -64,7 +64,7 @@ class InlineDelivery:
         """Give each tracker what is new in the journal. Never raises."""
         if self._pumping:  # a tracker that logs, or a signal handler: the outer call takes it along
             return
-        if os.getpid() != self._pid:
+        if os.getpid() != self._pid:  # a fork's rows are its parent's to deliver
             return
         self._pumping = True
         try:

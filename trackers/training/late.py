@@ -30,7 +30,7 @@ class Late:
         return arguments[0] if arguments and callable(arguments[0]) else self
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__"):  # what copy and pickle ask for must be missing
             raise AttributeError(name)
         return self
 
@@ -39,7 +39,7 @@ def say(what: str, said: list[str] = []) -> None:  # noqa: B006
     """Say, once in this process, that a call came too late."""
     if not said:
         said.append(what)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # by the descriptor: sys.stderr may be gone
             os.write(2, f"trackers: {what}: Python is ending (a __del__ called): it isn't recorded\n".encode())
 
 

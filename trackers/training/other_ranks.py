@@ -122,7 +122,7 @@ def _carry(request: InitRequest, folder: Path, plan: Any, recorder: RankRecorder
     limit_s = float(options["TRACKER_FINISH_TIMEOUT"]) if options["TRACKER_FINISH"] == "wait" else 0.0
 
     def end(run: RankRun) -> None:
-        if os.getpid() == pid:
+        if os.getpid() == pid:  # not as a forked child ends
             if problem := carrying.end(limit_s):
                 recorder.problem(problem)
             if finding is not None:

@@ -54,7 +54,7 @@ from trackers.values.words import by_word
 
 POLL_S = 1.0
 """Interval of checks of disk and relay in a logging process, in seconds; it also prints the relay's messages."""
-KNOWN_NAMES = 100_000
+KNOWN_NAMES = 100_000  # names with ids in them must not fill the memory
 READ_CALLS = 64
 """After a call with values that must be read, so many others aren't tried as plain numbers first."""
 SOON_S = 0.2
@@ -311,7 +311,7 @@ class Recorder:
         if not (simple and PLAIN_NUMBERS.issuperset(map(type, values.values()))):
             return False
         try:
-            if not math.isfinite(sum(values.values(), 0.0)):
+            if not math.isfinite(sum(values.values(), 0.0)):  # NaN and infinities are written as words
                 return False
         except OverflowError:  # an integer that no float holds
             return False
@@ -500,7 +500,7 @@ class Recorder:
             return
         if self._process != self.pid and not self._shares:
             self._shares = True
-            self.guard("run directory", replace_file, self.run.shared, b"")
+            self.guard("run directory", replace_file, self.run.shared, b"")  # tells the end to read the whole journal
         self.fast = False  # until all is in the file: later lines would overtake those that wait
         self.writer.accept(line)
         self._push(line)
@@ -782,7 +782,7 @@ class Recorder:
             self.writer.broke_off(line)
             self._unsure = True
         pass_on(error)
-        if not line or isinstance(error, OSError):
+        if not line or isinstance(error, OSError):  # the slow way keeps the line until the disk takes it
             return False
         self.problem(f"log: {errors.reason(error)}")
         return True
@@ -964,7 +964,7 @@ class Recorder:
         if self._inside is not None:
             self.guard("finish", self._inside.close)
         self.writer.release()
-        if not self.relay.enabled and os.getpid() == self.pid:
+        if not self.relay.enabled and os.getpid() == self.pid:  # else the relay does
             self.guard("finish", self._write_checksums)
         self.ended = True
 

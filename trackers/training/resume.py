@@ -127,9 +127,9 @@ def open_attempt(
         else:
             candidate = find(folder, name, info, again, watching)
             run, before = candidate or _new(folder, hint, claimed), None
-            if candidate is not None:
+            if candidate is not None:  # free now: who takes it first has it
                 only, before = candidate.attempt() + 1, candidate.read_info(edited=False)
-                if _runs(candidate) and not _same_job(before, job())[1]:
+                if _runs(candidate) and not _same_job(before, job())[1]:  # begun meanwhile by another job
                     continue
         alive = before is not None and observe(run).name == "running"
         _need_restored(run)

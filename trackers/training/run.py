@@ -83,7 +83,7 @@ def _tracker_and_location(name: str, info: RunInfo) -> str:
 def _short_address(directory: str) -> str:
     try:
         relative = os.path.relpath(directory)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError) as error:  # the working directory is gone
         pass_on(error)
         return directory
     return directory if relative.startswith(os.pardir + os.sep + os.pardir) else str(Path(relative))
@@ -564,7 +564,7 @@ class Run(Measuring, WandbRun, metaclass=_AnyRun):
 
         top = os.path.abspath("." if root is None else root)
         program = os.path.relpath(self._info.program, top) if self._info.program else "code"
-        asked_name = str(name or f"source-{self.project}-{program}")
+        asked_name = str(name or f"source-{self.project}-{program}")  # W&B's client calls it so
         artifact = Artifact.kept(re.sub(r"[^\w.-]", "_", asked_name, flags=re.ASCII), "code")
         runs = Path(self._info.directory).absolute().parent.parent
         for inside, path in code_files(top, include, exclude, runs):

@@ -260,7 +260,7 @@ class Stopping:
         if what not in self._paces:
             self._agree(what, SOON)
         began, first = self._paces.setdefault(what, (now, count))
-        if now - began < self._settle_s or count - first < 2:
+        if now - began < self._settle_s or count - first < 2:  # one look has no pace
             return False
         if why := self._board.why_not():
             self._say(f"asked to {what}, but training goes on: {why}")

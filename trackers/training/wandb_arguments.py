@@ -51,7 +51,7 @@ class Settings(dict[str, Any]):
     """Settings as ``wandb.Settings`` takes them; ``init`` uses those that have a meaning here."""
 
     def __getattr__(self, name: str) -> Any:
-        for key in (name, name[1:] if name.startswith("_") else ""):
+        for key in (name, name[1:] if name.startswith("_") else ""):  # older scripts write _disable_stats
             if key in self:
                 return self[key]
         if name in SETTING_DEFAULTS:
@@ -228,7 +228,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UsageError(f"config={os.fspath(path)!r} must hold a mapping of names to values")
     plain = {str(name): _unwrapped(value) for name, value in values.items()}
-    plain.pop("wandb_version", None)
+    plain.pop("wandb_version", None)  # stands beside the values in W&B's config.yaml
     return plain
 
 
@@ -259,7 +259,7 @@ def _yaml(text: str, path: str | os.PathLike[str]) -> Any:
 
 
 def _unwrapped(value: Any) -> Any:
-    wrapped = isinstance(value, dict) and "value" in value and set(value) <= {"value", "desc"}
+    wrapped = isinstance(value, dict) and "value" in value and set(value) <= {"value", "desc"}  # W&B's config.yaml
     return value["value"] if wrapped else value
 
 

@@ -357,10 +357,10 @@ def _experiment(client: Any, info: RunInfo) -> str:
         try:
             return str(client.create_experiment(name))
         except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another delivery was quicker
                 raise
             experiment = client.get_experiment_by_name(name)
-    if experiment.lifecycle_stage != "active":
+    if experiment.lifecycle_stage != "active":  # a deleted one keeps its name: no other can have it
         raise Refused(
             f"experiment {name!r} was deleted in MLflow: mlflow experiments restore -x {experiment.experiment_id}"
         )

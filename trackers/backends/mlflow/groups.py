@@ -46,7 +46,7 @@ def summarize(client: Any, run: Any) -> None:
 
     client.log_batch(
         parent_id,
-        metrics=[Metric(key, value, now, 0) for key, value in changed.items()],
+        metrics=[Metric(key, value, now, 0) for key, value in changed.items()],  # each would add a point
         tags=[RunTag(key, value[:_TAG_LENGTH]) for key, value in tags.items() if parent.data.tags.get(key) != value],
     )
 

@@ -38,7 +38,7 @@ def check_uri(options: Mapping[str, Any]) -> None:
         return
     parts = urlsplit(uri)
     scheme = parts.scheme.split("+")[0]
-    if scheme == "file" or not scheme or (len(scheme) == 1 and os.name == "nt"):
+    if scheme == "file" or not scheme or (len(scheme) == 1 and os.name == "nt"):  # C:
         if scheme == "" and uri in _SCHEMES:  # "databricks"
             return
         folder = parts.path or uri
@@ -90,7 +90,7 @@ def folder(info: RunInfo) -> Path:
 def show(uri: str, experiment_id: str, run_id: str) -> str:
     """Where people look at a run: its page, or the command that serves it."""
     parts = urlsplit(uri)
-    if parts.scheme in ("http", "https"):
+    if parts.scheme in ("http", "https"):  # it is shown: without login and query
         base = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")).rstrip("/")
         return f"{base}/#/experiments/{experiment_id}/runs/{run_id}"
     if parts.scheme.split("+")[0] in _DATABASES:

@@ -130,7 +130,7 @@ def identity(uri: str) -> tuple[int, int] | None:
 def _make_tables(uri: str) -> None:
     """Make a new SQLite database under another name first: one whose making was cut short is of no use to anybody."""
     file = sqlite_file(uri)
-    if file is None or (file.exists() and file.stat().st_size):
+    if file is None or (file.exists() and file.stat().st_size):  # an empty one has no tables
         return
     for stray in file.parent.glob(f".{file.name}.*.new*"):  # of a process that was killed
         remove(stray)
@@ -143,7 +143,7 @@ def _make_tables(uri: str) -> None:
     )
     client.search_experiments(max_results=1)
     client._tracking_client.store.engine.dispose()
-    if not file.exists() or not file.stat().st_size:
+    if not file.exists() or not file.stat().st_size:  # MLflow itself takes no such lock
         os.replace(new, file)
     remove(new)
 
@@ -157,7 +157,7 @@ def has_point(uri: str, run_id: str, key: str, point: list[int]) -> bool:
     try:
         with contextlib.closing(sqlite3.connect(f"file:{quote(os.fsencode(file))}?mode=ro", uri=True)) as database:
             row = database.execute(query, (run_id, key)).fetchone()
-    except sqlite3.Error as error:
+    except sqlite3.Error as error:  # in use: nothing is known of it yet
         return "locked" in str(error)
     return row is not None and list(row) >= point
 
@@ -252,7 +252,7 @@ def _is_gone(holder: str) -> bool:
     """Whether the process that made a lock was one of this machine and has died."""
     words = holder.split(" ")
     here = machines.machine()
-    if len(words) < 4 or words[0] != here.host or words[4:] not in ([], list(here[1:])):
+    if len(words) < 4 or words[0] != here.host or words[4:] not in ([], list(here[1:])):  # []: by an earlier release
         return False
     import psutil
 

@@ -44,7 +44,7 @@ class Traces:
     def add(self, span: Span) -> None:
         """Have a span be sent with the next ones; one whose ids are none is left out."""
         ids = _TRACE.fullmatch(span.trace), _SPAN.fullmatch(span.span), not span.parent or _SPAN.fullmatch(span.parent)
-        if all(ids) and int(span.trace, 16) and int(span.span, 16):
+        if all(ids) and int(span.trace, 16) and int(span.span, 16):  # OpenTelemetry: all zeros is no id
             self._waiting.append(span)
 
     def add_samples(self, info: RunInfo, record: Media) -> None:

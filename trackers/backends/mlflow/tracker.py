@@ -169,7 +169,7 @@ class MlflowTracker(MlflowPrecheck):
                 state["again"] = True
             state["native_id"] = self._run_id
             state["url"] = show(self._uri, run.info.experiment_id, self._run_id)
-            if not lost:
+            if not lost:  # a lost run stays lost until its new history is committed
                 state.save()
             for name in ("names", "config", "final", "environment", "over"):
                 state.setdefault(name, {})

@@ -363,6 +363,6 @@ def take_with_rewinds(
 def file_name(text: str, fallback: str = "run", longest: int = 120) -> str:
     """``text`` as one part of a path, valid on every file system and as near to the original as that allows."""
     safe = "".join(c if c.isprintable() and c not in '/\\:*?"<>|' else "_" for c in escaped(text)).strip(". ")
-    while len(safe.encode("utf-8", "replace")) > longest:
+    while len(safe.encode("utf-8", "replace")) > longest:  # filesystems count bytes
         safe = safe[:-1]
     return local(safe) or fallback

@@ -175,7 +175,7 @@ def _by_matplotlib(shape: _Shape, titles: tuple[str, str, str]) -> bytes | None:
     axes.set_xlabel(below)
     axes.set_ylabel(beside)
     out = io.BytesIO()
-    figure.savefig(out, format="png", metadata={"Software": None})
+    figure.savefig(out, format="png", metadata={"Software": None})  # matplotlib's version would change the bytes
     return out.getvalue()
 
 

@@ -62,7 +62,7 @@ def check_directory(options: Mapping[str, Any], symbol: str) -> None:
     try:
         os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         probe.unlink()
-    except FileExistsError:
+    except FileExistsError:  # of a killed process or another thread: it could be made
         pass
     except OSError as error:
         raise UsageError(

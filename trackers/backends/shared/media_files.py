@@ -113,7 +113,7 @@ def png(info: RunInfo, item: MediaFile) -> bytes:
     out = io.BytesIO()
     try:
         with refusing():
-            if picture.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"):
+            if picture.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"):  # PNG has no other (CMYK, F)
                 picture = picture.convert("RGB")
             picture.save(out, format="PNG")
     except ValueError as error:
@@ -136,7 +136,7 @@ def wav(info: RunInfo, item: MediaFile) -> bytes:
         with refusing():
             samples = load_array(stored)
             if samples.dtype.kind == "f":
-                samples = numpy.clip(numpy.nan_to_num(samples), -1, 1) * 32767
+                samples = numpy.clip(numpy.nan_to_num(samples), -1, 1) * 32767  # NaN as an integer is undefined
             samples = samples.astype("<i2")
             out = io.BytesIO()
             with wave.open(out, "wb") as sound:

@@ -404,7 +404,7 @@ class TensorboardTracker(TensorboardPrecheck):
         """The tag of a name. TensorBoard shows one kind of data under a tag, so a second kind gets a suffix."""
         tag = self._tags.get((name, kind))
         if tag is None:
-            tag = name.encode("utf-8", "replace").decode() or "(no name)"
+            tag = name.encode("utf-8", "replace").decode() or "(no name)"  # protobuf takes no lone surrogate
             if self._resumed and kind != "scalar" and tag not in self._kinds:
                 self._resumed = False
                 values = itertools.chain.from_iterable(event.summary.value for event in self._events())
@@ -506,7 +506,7 @@ def _linked(project: Path, directory: Path, folder: str, info: RunInfo) -> tuple
         confined.make_folder(links, root=project)
         target = os.path.relpath(directory, links)
         for stale in links.iterdir():
-            if stale.is_symlink() and not stale.exists():
+            if stale.is_symlink() and not stale.exists():  # of a run that was removed
                 with contextlib.suppress(FileNotFoundError):
                     confined.remove(stale, root=project)
         for link in (links / name, links / f"{name}-{file_name(info.id)}"):

@@ -401,7 +401,7 @@ class LocalStore:
             rows = opened.execute(query, (run_id,)).fetchall()
         files = get_project_media_path(project, relative_path=folder)
         paths = [MEDIA_DIR / path for (row,) in rows for path in _media_of(orjson.loads(row))]
-        paths += () if files.is_symlink() else files.iterdir()
+        paths += () if files.is_symlink() else files.iterdir()  # a planted link leads elsewhere
         for path in paths:
             with contextlib.suppress(OSError):  # it has gone, or leads elsewhere
                 confined.remove(path, root=files.parents[1])

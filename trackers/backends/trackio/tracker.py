@@ -94,7 +94,7 @@ LEVELS = {"INFO": "info", "WARN": "warn", "WARNING": "warn", "ERROR": "error"}
 MOST_SHAPES = 1000
 """Maximum number of cached sets of names that trackio accepts unchanged."""
 
-_SIMPLE = frozenset({float, bool})
+_SIMPLE = frozenset({float, bool})  # an int may exceed 64 bits
 _logger = logging.getLogger("trackers.trackio")
 
 
@@ -250,7 +250,7 @@ class TrackioTracker(TrackioPrecheck):
         state["name"] = self._store.name = known or state["name"]
         self._unsure = True
         state["native_id"] = info.id
-        if not lost:
+        if not lost:  # a lost run stays lost until its new history is committed
             state.save()
         return Cursor(0) if lost else None
 
@@ -271,7 +271,7 @@ class TrackioTracker(TrackioPrecheck):
             kind = FragmentStore if get_storage_mode() == "jsonl" else LocalStore
         where, port = os.environ.get("TRACKIO_DIR"), self._info.option("TRACKIO_PORT")
         command = f"trackio show --project {shlex.quote(self._info.project)}"
-        if port and int(port) != 7860:
+        if port and int(port) != 7860:  # Gradio's default
             command = f"GRADIO_SERVER_PORT={port} {command}"
         if where:
             command = f"TRACKIO_DIR={shlex.quote(where)} {command}"

@@ -421,7 +421,7 @@ class WandbSession:
                     **_project_and_entity(info),
                     dir=str(directory(info)),
                     mode="online" if self.online else "offline",
-                    resume="allow" if (resume or self.online) and rewind is None else None,
+                    resume="allow" if (resume or self.online) and rewind is None else None,  # it may be there
                     resume_from=None if rewind is None else f"{info.id}?_step={rewind}",
                     reinit="create_new",
                     settings=wandb.Settings(**client_settings(info, self.online)),
@@ -611,7 +611,7 @@ class WandbSession:
             private_names.leave(run)
             with _quiet():
                 run.finish(exit_code=exit_code)
-            if files.uploaded_bytes < files.total_bytes:
+            if files.uploaded_bytes < files.total_bytes:  # given up without an error
                 raise Unavailable(f"W&B took {files.uploaded_bytes} of {files.total_bytes} bytes of files")
             if not self.online:
                 self._check_file_complete()

@@ -147,7 +147,7 @@ def device_ids(info: RunInfo, environ: Mapping[str, str] = os.environ) -> list[i
     indices: list[int] = []
     for entry in device_lists[0].split(",") if device_lists[0].strip() else []:
         index = int(entry)
-        if index < 0:
+        if index < 0:  # CUDA takes none behind an invalid one
             break
         indices.append(index)
     return indices

@@ -215,7 +215,7 @@ class Delivery:
             translated = _as_delivery_error(error)
             self.note_traceback(error)
             self.account.strange += 1
-            if isinstance(translated, errors.Fatal) and self.account.strange < STRANGE_TRIES:
+            if isinstance(translated, errors.Fatal) and self.account.strange < STRANGE_TRIES:  # it may pass
                 translated = errors.Unavailable(str(translated))
             return self._failed(translated)
         self._idle_s = IDLE_S[0]
@@ -270,7 +270,7 @@ class Delivery:
             )
 
     def _has_ended(self) -> bool:
-        return self._order.ended() and not (self._attempt and self.run.attempt() > self._attempt)
+        return self._order.ended() and not (self._attempt and self.run.attempt() > self._attempt)  # whose relay ends it
 
     def _idle(self) -> float | None:
         if self._has_ended():
@@ -647,7 +647,7 @@ def _file_size_limit(error: BaseException | None) -> int:
         import resource
 
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-        return 0 if limit == resource.RLIM_INFINITY else limit
+        return 0 if limit == resource.RLIM_INFINITY else limit  # else a filesystem's own: FAT has 4 GiB
     return 0
 
 

@@ -565,7 +565,7 @@ class Order:
     def _switch(self, switch: Switch) -> None:
         failpoint("order.switch.before")
         line, size = msgspec.json.encode(switch) + b"\n", os.lseek(self._fd, 0, os.SEEK_END)
-        if os.write(self._fd, line) != len(line):
+        if os.write(self._fd, line) != len(line):  # a full disk: no error yet
             os.ftruncate(self._fd, size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         self._switches.append(switch)

@@ -126,7 +126,7 @@ class Pace:
             return None
 
     def _open(self, make: bool = False) -> bool:
-        with contextlib.suppress(OSError, AttributeError):
+        with contextlib.suppress(OSError, AttributeError):  # AttributeError: Windows lacks the flags
             flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if make else 0)
             folder = open_directory(directory(), make=make)
             try:
@@ -143,7 +143,7 @@ class Pace:
         until, gap_s, next_slot, limited_at = STATE.unpack(content)
         now = time.monotonic()
         sane = until <= now + MOST_PAUSE_S and 0.0 <= gap_s <= self.most_gap_s and next_slot <= now + MOST_PAUSE_S
-        return (until, gap_s, next_slot, limited_at) if sane else (0.0, 0.0, 0.0, -1e9)
+        return (until, gap_s, next_slot, limited_at) if sane else (0.0, 0.0, 0.0, -1e9)  # of before a reboot
 
     @contextlib.contextmanager
     def _locked(self, make: bool = False) -> Iterator[int]:
@@ -159,7 +159,7 @@ class Pace:
                         fd = self._fd
                         break
                     time.sleep(wait_s)
-        except (ImportError, OSError):
+        except (ImportError, OSError):  # ImportError: Windows
             fd = -1
         try:
             yield fd
