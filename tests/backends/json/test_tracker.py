@@ -567,6 +567,49 @@ def test_every_value_of_any_loss_comes_back(rows: list[tuple[int, dict[str, floa
     assert series(read) == series(records)
 
 
+EVALUATED = ["loss", "val_loss", "eval/loss", "val/acc", "lr", "mfu", "perf/iter_ms", "acc", "time", "epoch"]
+EVALUATIONS = st.lists(
+    st.tuples(st.integers(0, 9).map(lambda more: more // 9), st.integers(0, 1),
+              st.dictionaries(st.sampled_from(EVALUATED), st.sampled_from([1.0, 2.0]), min_size=1, max_size=3)),
+    max_size=30,
+)  # fmt: skip
+
+
+@pytest.mark.heavy
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(EVALUATIONS)
+@example([(0, 1, {"mfu": 2.0}), (0, 1, {"val_loss": 2.0, "mfu": 1.0}), (0, 1, {"val_loss": 1.0, "mfu": 2.0})])
+@example([(0, 0, {"loss": 1.0}), (0, 0, {"loss": 2.0, "eval/loss": 2.0}), (0, 0, {"loss": 1.0})])
+@example([(0, 0, {"acc": 2.0}), (0, 0, {"loss": 1.0, "acc": 1.0})])
+@example([(0, 0, {"mfu": 2.0, "val_loss": 2.0, "time": 2.0}), (0, 0, {"mfu": 1.0})])
+@example([(0, 0, {"loss": 2.0, "lr": 2.0, "val_loss": 2.0}), (0, 0, {"lr": 1.0}), (0, 0, {"perf/iter_ms": 1.0})])
+@example([(0, 0, {"epoch": 1.0, "val_loss": 2.0}), *[(0, 0, {"val_loss": 1.0})] * 5, (0, 0, {"epoch": 2.0})])
+@example([(0, 0, {"val_loss": 1.0, "mfu": 2.0}), (0, 0, {"val/acc": 2.0, "mfu": 1.0}),
+          (0, 0, {"val/acc": 1.0, "val_loss": 1.0, "loss": 1.0}), *[(0, 1, {"val_loss": 2.0})] * 2,
+          (0, 0, {"mfu": 1.0})])  # fmt: skip
+def test_any_number_of_evaluations_of_a_step_is_read_in_its_order(
+    rows: list[tuple[int, int, dict[str, float]]],
+) -> None:
+    """However many evaluations a step has, and whatever they repeat, also at one time: their values are read in the
+    order of their records, each validation loss lies in ``eval_steps``, and the best is the least."""
+    step, time, records = 0, T0, []
+    for more, later, values in rows:
+        step, time = step + more, time + later
+        records.append(Metrics(step=step, time=time, values=dict(values)))
+    with tempfile.TemporaryDirectory() as place:
+        log = logged(Path(place), [Start(time=T0 - 1, rank=0), *records])
+        (run,) = JsonReader().runs(str(only(Path(place, "run"))))
+        read = [record for record in JsonReader().read(run) if isinstance(record, Metrics)]
+    wanted = series(records)
+    assert series(read) == wanted
+    name = log["names"].get("val_loss", "val_loss")
+    evaluations = [Metrics(step=row["iter"], time=T0, values={name: row["val_loss"]})
+                   for row in log["eval_steps"] if row["val_loss"] is not None]  # fmt: skip
+    losses = {key: values for key, values in wanted.items() if key[0] == name}
+    assert series(evaluations) == losses
+    assert log["summary"]["best_val_loss"] == min((value for found in losses.values() for value in found), default=None)
+
+
 def series(records: Sequence[Record]) -> dict[tuple[str, int | None], list[Any]]:
     """The values of each name and step, in their order; of equal ones that follow each other one."""
     found: dict[tuple[str, int | None], list[Any]] = {}

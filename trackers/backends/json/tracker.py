@@ -341,14 +341,10 @@ class JsonTracker(JsonPrecheck):
         book.meter.take(step, record.time, values)
         iterations, evals = book.rows.settled()
         for row in iterations:
-            self._iteration(row, book)
+            self._add(*_placed(row, book), book)
+            book.losses = book.losses or "loss" in row
         for row in evals:
             self._add("eval_steps", row, book)
-
-    def _iteration(self, row: dict[str, Any], book: JsonState) -> None:
-        name = _list_of(row, book)
-        book.losses = book.losses or (name == "training_iterations" and "loss" in row)
-        self._add(name, with_all_keys(row) if name == "training_iterations" else row, book)
 
     def _artifact(self, record: ArtifactRecord, step: int, book: JsonState) -> None:
         timestamp = iso(record.time)
@@ -395,9 +391,8 @@ class JsonTracker(JsonPrecheck):
         rows, totals = copy.deepcopy(book.rows), copy.copy(book.totals)
         iterations, evals = rows.settled(everything=True)
         waiting: dict[str, list[dict[str, Any]]] = {"eval_steps": evals}
-        for row in iterations:
-            name = _list_of(row, book)
-            waiting.setdefault(name, []).append(with_all_keys(row) if name == "training_iterations" else row)
+        for name, row in (_placed(row, book) for row in iterations):
+            waiting.setdefault(name, []).append(row)
         for name, items in waiting.items():
             for item in items:
                 _fold(totals, name, item)
@@ -456,10 +451,10 @@ class JsonTracker(JsonPrecheck):
 _INFINITY = float("inf")
 
 
-def _list_of(row: Mapping[str, Any], book: JsonState) -> str:
-    """Where a row of training values belongs: once a run has losses, an iteration is what has one."""
+def _placed(row: dict[str, Any], book: JsonState) -> tuple[str, dict[str, Any]]:
+    """A row of training values with its list's name: once a run has losses, an iteration is what has one."""
     losses = book.losses or any("loss" in other.values for other in book.rows.iterations)
-    return "samples" if losses and "loss" not in row else "training_iterations"
+    return ("samples", row) if losses and "loss" not in row else ("training_iterations", with_all_keys(row))
 
 
 def _logged(rows: Iterable[Mapping[str, Any]], names: Mapping[str, str]) -> Iterator[tuple[float, int, dict[str, Any]]]:

@@ -46,16 +46,19 @@ class IterationRow(msgspec.Struct):
     guessed: keys that a later record may overwrite. timed: which of TIME_NAMES its ``time_ms`` is from. lent: names of
     training's values that came with an evaluation, by key: the iteration is made of them until it has values of its
     own. other: key of a loss that stands for it as long as the run's usual one isn't there. before: steps to the
-    iteration before it.
+    iteration before it. time: when it was logged, as precisely as evaluations have it. order: among the rows of its
+    step and time, where their lists don't tell it.
     """
 
     step: int
     values: dict[str, Any]
+    time: float = 0.0
     guessed: list[str] = []
     timed: int = len(TIME_NAMES)
     lent: dict[str, str] | None = None
     other: str = ""
     before: int = 0
+    order: int = 0
 
 
 class IterationTotals(msgspec.Struct):
@@ -128,6 +131,8 @@ class IterationRows(msgspec.Struct):
     anchor_step, anchor_time: where the time of an iteration begins; began: the start that it is the first of. loss,
     rate, val_loss: the last known ones.
     names: the logged name of each that is stored under another, as it came first; ``time_ms`` where it was logged.
+    after: time and step of the newest row that was taken out, and the least order of a further one beside it.
+    left: step of the newest evaluation that was taken out: what follows at it gets rows of its own.
     """
 
     iterations: list[IterationRow] = []
@@ -140,6 +145,8 @@ class IterationRows(msgspec.Struct):
     rate: Any = None
     val_loss: Any = None
     names: dict[str, str] = {}
+    after: list[Any] = []
+    left: int | None = None
 
     def add(self, step: int, time: float, values: Mapping[str, Any]) -> None:
         """Take the values of one record at a step."""
@@ -147,40 +154,63 @@ class IterationRows(msgspec.Struct):
         evaluated = any(map(is_eval, values)) or any(row.step == step for row in self.evals)
         training = {name: value for name, value in values.items()
                     if not is_eval(name) and not (evaluated and name == EVALUATION_TIME)}  # fmt: skip
-        if len(training) == len(values) and not any(row.step == step for row in (*self.iterations, *self.evals)):
+        at, rows = round(time, 6), [row for row in (*self.iterations, *self.evals) if row.step == step]
+        own = step == self.left or self.after[:2] == [at, step]
+        if len(training) == len(values) and not rows and not own:
             self._iteration(step, time, training)  # has a row to itself, with room for all
             return
-        known = self._readable(step)
-        mixed = evaluated or any(row.lent is not None for row in self.iterations)
-        again = mixed and any(name in values or len(known[name]) > 1 for name in known)
-        before = copy.deepcopy(self) if again else None
+        wanted = self._readable(step)
+        before = self._copy(step)
+        for name, value in values.items():
+            if wanted.setdefault(name, [])[-1:] != [value]:  # an equal one adds nothing
+                wanted[name].append(value)
+        orders = [row.order for row in rows if row.time == at] + self.after[2:] * (self.after[:2] == [at, step])
+        order, last = max(orders, default=0), max(orders, default=-1) + 1
+        self._place(step, time, values, training, order, own)
+        if not self._reads(step, wanted):  # in rows of their own, after all others
+            self._restore(before)
+            self._place(step, time, values, training, last, own=True)
+
+    def _place(self, step: int, time: float, values: Mapping[str, Any], training: Mapping[str, Any], order: int,
+               own: bool) -> None:  # fmt: skip
+        """Put a record's values into rows, own: into none that is there."""
+        there = [*self.iterations, *self.evals]
         if len(training) == len(values):
-            self._iteration(step, time, training)
+            self._iteration(step, time, training, own)
         else:
             measured = {name: value for name, value in values.items() if name not in training}
-            self._evaluation(step, time, measured, training)
-        for name, value in values.items():
-            if known.setdefault(name, [])[-1:] != [value]:  # an equal one adds nothing
-                known[name].append(value)
-        found = self._readable(step)
-        if before is not None and any(found.get(name, [])[: len(known[name])] != known[name] for name in known):
-            for field in self.__struct_fields__:
-                setattr(self, field, getattr(before, field))
-            found = self._readable(step)
-        self.iterations += _spare(step, time, _lost(known, found))
+            self._evaluation(step, time, measured, training, own)
+        for row in (*self.iterations, *self.evals):
+            if not any(row is other for other in there):
+                row.order = order
 
-    def _readable(self, step: int, *more: IterationRow) -> dict[str, list[Any]]:
-        """What a reader finds of a step in these rows and ``more``, in its order: the values of each logged name."""
-        rows = [(row.values["time"], 1 if "loss" in row.values else 2, row) for row in (*self.iterations, *more)]
-        for row in self.evals:
-            time = datetime.fromisoformat(row.values["timestamp"]).timestamp()
-            rows.append((time, 0 if "timestamp" in row.values.get("logged", {}) else 3, row))
+    def _copy(self, step: int) -> IterationRows:
+        """A copy that what comes at a step doesn't change."""
+        made = copy.copy(self)
+        made.names = dict(self.names)
+        made.iterations = [copy.deepcopy(row) if row.step == step else row for row in self.iterations]
+        made.evals = [copy.deepcopy(row) if row.step == step else row for row in self.evals]
+        return made
+
+    def _restore(self, before: IterationRows) -> None:
+        for field in self.__struct_fields__:
+            setattr(self, field, getattr(before, field))
+
+    def _reads(self, step: int, wanted: Mapping[str, list[Any]]) -> bool:
+        """Whether a reader finds these values of a step, in their order."""
+        found = self._readable(step)
+        return all(found.get(name, [])[: len(values)] == values for name, values in wanted.items())
+
+    def _readable(self, step: int) -> dict[str, list[Any]]:
+        """What a reader finds of a step in these rows, in its order: the values of each logged name."""
+        rows = [(row.time, row.order, 1 if "loss" in row.values else 2, row) for row in self.iterations]
+        rows += [(row.time, row.order, 3, row) for row in self.evals]
         readable: dict[str, list[Any]] = {}
-        for _, rank, row in sorted((row for row in rows if row[2].step == step), key=itemgetter(0, 1)):
+        for *_, rank, row in sorted((row for row in rows if row[3].step == step), key=itemgetter(0, 1, 2)):
             logged = row.values.get("logged", {})
             own = {**self.names, **logged, **(row.lent or {})}
             hidden = {"iter", "time", "logged", *(("time_ms",) if row.timed else ())}
-            if rank in (0, 3):  # val_loss is null until it is logged
+            if rank == 3:  # val_loss is null until it is logged
                 hidden = {"iter", "timestamp", "logged", "train_loss", "lr"} - {*logged} | {"val_loss"} & {*row.guessed}
             pairs = [(own.get(key, key), value) for key, value in row.values.items() if key not in hidden]
             times = Counter(name for name, _ in pairs)  # of two keys for a name a reader takes the last, in any order
@@ -189,15 +219,15 @@ class IterationRows(msgspec.Struct):
                     readable.setdefault(name, []).append(value)
         return readable
 
-    def _iteration(self, step: int, time: float, values: Mapping[str, Any]) -> None:
+    def _iteration(self, step: int, time: float, values: Mapping[str, Any], own: bool = False) -> None:
         newest = self.iterations[-1] if self.iterations and self.iterations[-1].step == step else None
         named = _iteration_names(values, self.names)
         losses = [key for key in named if self.names.get(key, key) in LOSS_NAMES]
         other = losses[0] if losses and "loss" not in named else ""
-        if newest is not None and newest.lent is not None and losses:
+        if newest is not None and newest.lent is not None and losses and not own:
             self._replace_lent(newest, time, named)
         timed = _timed(values)
-        row = self._find(self.iterations, step, named, timed)
+        row = None if own else self._find(self.iterations, step, named, timed)
         apart_s = sum(apart for name in APART_NAMES if (apart := positive(values.get(name))) is not None)
         if row is None:
             row = self._begin_row(step, time, named, timed, apart_s)
@@ -212,22 +242,15 @@ class IterationRows(msgspec.Struct):
             row.guessed.append("loss")
             row.other = other
         self.rate = _first(values, RATE_NAMES, self.rate)
-        self._tell_evals(row, time, values, named)
-        self.loss = named.get("loss", self.loss)
-
-    def _tell_evals(self, row: IterationRow, time: float, values: Mapping[str, Any], named: Mapping[str, Any]) -> None:
-        """Complete the evaluations of an iteration's step that came before it."""
-        for evaluation in [one for one in self.evals if one.step == row.step]:
-            logged, at = evaluation.values.get("logged", {}), evaluation.values["timestamp"]
-            if values.keys() & set(logged.values()) and at == iso(time) == iso(row.values["time"]):
-                logged["timestamp"] = ""  # which came first
-            if "loss" in named and "train_loss" in evaluation.guessed:
+        for evaluation in self.evals:
+            if evaluation.step == step and "loss" in named and "train_loss" in evaluation.guessed:
                 evaluation.values["train_loss"] = named["loss"]
                 evaluation.guessed.remove("train_loss")
+        self.loss = named.get("loss", self.loss)
 
     def _begin_row(self, step: int, time: float, named: Mapping[str, Any], timed: int, apart_s: float) -> IterationRow:
         """A further row; its time is guessed by the one before, where nobody has measured it."""
-        row = IterationRow(step, {"iter": step}, timed=timed)
+        row = IterationRow(step, {"iter": step}, round(time, 6), timed=timed)
         self.iterations.append(row)
         row.before = 0 if self.anchor_step is None else step - self.anchor_step
         elapsed_ms = self._elapsed_ms(step, time, apart_s)
@@ -242,16 +265,17 @@ class IterationRows(msgspec.Struct):
         row.values["time"] = time
         return row
 
-    def _evaluation(self, step: int, time: float, measured: Mapping[str, Any], training: Mapping[str, Any]) -> None:
+    def _evaluation(self, step: int, time: float, measured: Mapping[str, Any], training: Mapping[str, Any],
+                    own: bool) -> None:  # fmt: skip
         named = _eval_names(measured, self.names)
         own_loss, own_rate = _first(training, LOSS_NAMES, None), _first(training, RATE_NAMES, None)
         loss = self.loss if own_loss is None else own_loss
         self.rate = self.rate if own_rate is None else own_rate
-        row = self._find(self.evals, step, named)
+        row = None if own else self._find(self.evals, step, named)
         held = () if row is None else row.values.get("logged", {}).values()
         if row is None or not training.keys().isdisjoint(held):
-            row = IterationRow(step, {"iter": step, "train_loss": loss, "val_loss": None, "lr": self.rate})
-            row.values["timestamp"] = iso(time)
+            values = {"iter": step, "train_loss": loss, "val_loss": None, "lr": self.rate, "timestamp": iso(time)}
+            row = IterationRow(step, values, round(time, 6))
             row.guessed = ["train_loss", *(() if "val_loss" in named else ("val_loss",))]
             self.evals.append(row)
         row.values.update(named)
@@ -262,13 +286,14 @@ class IterationRows(msgspec.Struct):
         self.val_loss = named.get("val_loss", self.val_loss)
         if step == self.anchor_step:
             self.anchor_time = time  # what follows is timed without the evaluation
-        self._training_part(step, time, training, row)
+        self._training_part(step, time, training, row, own)
 
-    def _training_part(self, step: int, time: float, training: Mapping[str, Any], evaluation: IterationRow) -> None:
+    def _training_part(self, step: int, time: float, training: Mapping[str, Any], evaluation: IterationRow,
+                       own: bool) -> None:  # fmt: skip
         """An evaluation's record may hold training values too: they go to the iteration where it has room."""
-        row = next((row for row in reversed(self.iterations) if row.step == step), None)
+        row = None if own else next((row for row in reversed(self.iterations) if row.step == step), None)
         loss = next((name for name in LOSS_NAMES if name in training), None)
-        if row is None and loss is not None and self.names.get("loss", loss) == loss:
+        if row is None and not own and loss is not None and self.names.get("loss", loss) == loss:
             names = self.names
             self.names = dict(names)
             self._iteration(step, time, training)
@@ -290,18 +315,21 @@ class IterationRows(msgspec.Struct):
             else:
                 _put_training_value(evaluation, name, value)
 
-    def _split_row(self, row: IterationRow) -> list[IterationRow]:
-        """Split a row that can't grow any more into its iterations."""
-        if row.lent is None:
-            return [row]
-        known, time = self._readable(row.step, row), row.values["time"]
-        made = [row] if self._is_iteration(row) else []
-        return [*made, *_spare(row.step, time, _lost(known, self._readable(row.step, *made)))]
+    def _give_back(self, at: int) -> bool:
+        """Settle the lent values of an iteration that can't grow any more; returns whether there is still one."""
+        step, before = self.iterations[at].step, self._copy(self.iterations[at].step)
+        wanted = self._readable(step)
+        stays = self._is_iteration(self.iterations[at], self._lender(step, self.iterations[at].lent or {}))
+        if not stays:
+            del self.iterations[at]
+        if self._reads(step, wanted):
+            return stays
+        self._restore(before)
+        return self._is_iteration(self.iterations[at], None)
 
-    def _is_iteration(self, row: IterationRow) -> bool:
+    def _is_iteration(self, row: IterationRow, evaluation: IterationRow | None) -> bool:
         """Whether training values in an evaluation's record form an iteration: not where losses have another name."""
         lent, row.lent = row.lent or {}, None
-        evaluation = self._lender(row.step, lent)
         if evaluation is not None and self.names.get("loss", lent["loss"]) != lent["loss"]:
             for key, name in lent.items():
                 _put_training_value(evaluation, name, row.values.pop(key))
@@ -345,7 +373,7 @@ class IterationRows(msgspec.Struct):
             row.values["time_ms"] = round((time - row.values["time"]) * 1000, 3)
         if row.step == self.anchor_step:
             self.anchor_time = time
-        row.values["time"] = time
+        row.values["time"], row.time = time, round(time, 6)
 
     def _elapsed_ms(self, step: int, time: float, apart_s: float) -> float | None:
         """Time per iteration since the last one, in ms, without a pause; None where there was none before it."""
@@ -377,14 +405,24 @@ class IterationRows(msgspec.Struct):
     def settled(self, everything: bool = False) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Take out the iterations and evaluations that can't grow any more."""
         keep = 0 if everything else WINDOW
-        iterations = self.iterations[: max(0, len(self.iterations) - keep)]
-        del self.iterations[: len(iterations)]
-        iterations = [row for iteration in iterations for row in self._split_row(iteration)]
+        count = max(0, len(self.iterations) - keep)
+        done = max(0, len(self.evals) - (0 if everything else EVAL_WINDOW))
+        steps = {row.step for row in self.evals[:done]}
+        for at, row in reversed([*enumerate(self.iterations)]):
+            if row.lent is not None and (at < count or row.step in steps):
+                count -= not self._give_back(at) and at < count
+        iterations = self.iterations[:count]
+        del self.iterations[:count]
         for row in iterations:
             if row.timed and "time_ms" in row.values and "time_ms" in self.names:
                 row.values["logged"] = {**row.values.get("logged", {}), "time_ms": ""}
-        evals = self.evals[: max(0, len(self.evals) - (0 if everything else EVAL_WINDOW))]
-        del self.evals[: len(evals)]
+        evals = self.evals[:done]
+        self.left = evals[-1].step if evals else self.left
+        del self.evals[:done]
+        for row, key in (*((row, "time") for row in iterations), *((row, "timestamp") for row in evals)):
+            if row.order:
+                row.values["logged"] = {**row.values.get("logged", {}), key: str(row.order)}
+            self.after = max(self.after, [row.time, row.step, row.order + 1])
         return [row.values for row in iterations], [row.values for row in evals]
 
     def rewind(self, step: int) -> None:
@@ -446,28 +484,6 @@ def _iteration_names(values: Mapping[str, Any], names: dict[str, str]) -> dict[s
             names.setdefault(stored, name)
         named[stored] = value
     return named
-
-
-def _lost(known: Mapping[str, list[Any]], found: Mapping[str, list[Any]]) -> list[tuple[str, Any]]:
-    """The values of ``known`` that aren't in ``found``, each with its name."""
-    left = Counter((name, value) for name, values in found.items() for value in values)
-    left.subtract(pairs := [(name, value) for name, values in known.items() for value in values])
-    return [pair for pair in dict.fromkeys(pairs) if left[pair] < 0]
-
-
-def _spare(step: int, time: float, values: list[tuple[str, Any]]) -> list[IterationRow]:
-    """Iterations of values that no other row of their step has room for, each under a key that tells its name."""
-    rows: list[IterationRow] = []
-    for name, value in values:
-        row = next((row for row in rows if name not in row.values["logged"].values()), None)
-        if row is None:
-            row = IterationRow(step, {"iter": step, "time": time, "logged": {}})
-            rows.append(row)
-        key = name
-        while key in row.values or key in ("loss", "time_ms", "mfu"):
-            key += "_"
-        row.values[key], row.values["logged"][key] = value, name
-    return rows
 
 
 def with_all_keys(row: Mapping[str, Any]) -> dict[str, Any]:

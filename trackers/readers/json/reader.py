@@ -165,17 +165,17 @@ def _training(log: Log, run: SourceRun) -> Iterator[Record]:
     if head.get("config"):
         yield Config(time=began, values=head["config"])
     starts = yield from _about(dict(head.get("metadata") or {}), began, ours)
+    tolerant = TolerantReader(run)
     lists = [
-        iter(starts),
-        _evals(log, began, names, ours, first=True),
+        ((0, start) for start in starts),
         _iterations(log, began, names, ours),
         *(_samples(log, began, names, machine) for machine in (True, False)),
-        _evals(log, began, names, ours, first=False),
+        _evals(log, began, names, ours),
     ]
-    tolerant = TolerantReader(run)
     for kind in ("text", "media", "artifacts", "checkpoints", "alerts"):
-        lists.append(_notes(log, kind, began, run, tolerant))
-    yield from heapq.merge(*lists, key=_place)
+        lists.append((0, record) for record in _notes(log, kind, began, run, tolerant))
+    for _, record in heapq.merge(*lists, key=_place):
+        yield record
     tolerant.add_note()
     yield from _ending(head, began, ours)
 
@@ -209,30 +209,37 @@ def _ending(head: Mapping[str, Any], began: float, ours: bool) -> Iterator[Recor
         yield Finish(time=ended, status=status, exit_code=code if ours else None, reason=str(reason) if ours else "")
 
 
-def _iterations(log: Log, began: float, names: Mapping[str, str], ours: bool) -> Iterator[Record]:
+def _iterations(log: Log, began: float, names: Mapping[str, str], ours: bool) -> Iterator[tuple[int, Record]]:
     clock, dropped = began, _dropped(log, names)
     for row in log.items("training_iterations"):
         duration = unnamed_float(row.get("time_ms"))
         if isinstance(duration, (int, float)) and duration > 0:
             clock += duration / 1000
         time = helpers.unix(row.get("time"))
-        values = _values(row, dropped, _logged_names(row, names))
-        if ours and type(row.get("mfu")) is int and row["mfu"] == 0:  # as our log says that there was none
-            values.pop(names.get("mfu", "mfu"), None)
-        elif not ours and values.get("mfu") == NO_MFU:
-            del values["mfu"]
+        # Our log has 0 where there was no MFU in this row; another key of the row may still stand for one.
+        none = type(row.get("mfu")) is int and row["mfu"] == 0 if ours else row.get("mfu") == NO_MFU
+        values = _values(row, dropped | {"mfu"} if none else dropped, _logged_names(row, names))
         if values:
-            yield Metrics(step=row.get("iter"), time=clock if time is None else time, values=values)
+            at = clock if time is None else time
+            yield _order(row, "time"), Metrics(step=row.get("iter"), time=at, values=values)
 
 
-def _samples(log: Log, began: float, names: Mapping[str, str], machine: bool) -> Iterator[Record]:
+def _samples(log: Log, began: float, names: Mapping[str, str], machine: bool) -> Iterator[tuple[int, Record]]:
     """The machine's samples, or training's rows without a loss, which come into the list later: each by time."""
     dropped = _dropped(log, names)
     for row in log.items("samples"):
         time = helpers.unix(row.get("time"))
         values = _values(row, dropped, _logged_names(row, names))
         if any(name.startswith((SYSTEM_PREFIX, "gpu/")) for name in values) == machine:
-            yield Metrics(step=row.get("iter"), time=began if time is None else time, values=values)
+            at = began if time is None else time
+            yield _order(row, "time"), Metrics(step=row.get("iter"), time=at, values=values)
+
+
+def _order(row: Mapping[str, Any], key: str) -> int:
+    """The place of a row among those of its step and time, where the log says it; "" was before all others."""
+    logged = row.get("logged")
+    order = logged.get(key, "0") if isinstance(logged, dict) else "0"
+    return int(order) if isinstance(order, str) and order.isdecimal() else -1
 
 
 def _logged_names(row: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, str]:
@@ -247,19 +254,17 @@ def _dropped(log: Log, names: Mapping[str, str]) -> set[str]:
     return {"iter", "time", *(("time_ms",) if reckoned else ())}
 
 
-def _evals(log: Log, began: float, names: Mapping[str, str], ours: bool, first: bool) -> Iterator[Record]:
-    """Evaluations; first: those that came before an iteration of their step that has their time."""
+def _evals(log: Log, began: float, names: Mapping[str, str], ours: bool) -> Iterator[tuple[int, Record]]:
     # In our logs training's loss and learning rate stand in an evaluation for the reader's sake: iterations have them.
     dropped = {"iter", "timestamp", *(("train_loss", "lr") if ours else ())}
     for row in log.items("eval_steps"):
         logged = row.get("logged")  # but those that an evaluation's own record had, and its iteration hasn't
         own = {key: str(name) for key, name in logged.items()} if ours and isinstance(logged, dict) else {}
-        if ("timestamp" in own) != first:
-            continue
         values = _values(row, dropped | own.keys(), names)
         values.update(_values({key: row.get(key) for key in own}, set(), own))
         if values:
-            yield Metrics(step=row.get("iter"), time=helpers.unix_or(row.get("timestamp"), began), values=values)
+            time = helpers.unix_or(row.get("timestamp"), began)
+            yield _order(row, "timestamp"), Metrics(step=row.get("iter"), time=time, values=values)
 
 
 def _values(row: Mapping[str, Any], dropped: set[str], names: Mapping[str, str]) -> dict[str, Any]:
@@ -352,9 +357,10 @@ def _numeric(values: list[Any]) -> bool:
     return bool(numbers) and all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers)
 
 
-def _place(record: Record) -> tuple[float, int]:
-    """By time; of one time by steps, as they are counted."""
-    return record.time, record.step if isinstance(record.step, int) else -1
+def _place(placed: tuple[int, Record]) -> tuple[float, int, int]:
+    """By time, as precisely as evaluations have it; of one time by steps, as they are counted."""
+    order, record = placed
+    return round(record.time, 6), record.step if isinstance(record.step, int) else -1, order
 
 
 def _is_result(path: Path) -> bool:
