@@ -29,7 +29,6 @@ from trackers.backends.tensorboard.tracker import TensorboardTracker
 from trackers.backends.trackio.tracker import TrackioTracker
 from trackers.backends.wandb import system_metrics
 from trackers.backends.wandb.history_rows import HistoryRow, HistoryRows, row_values
-from trackers.backends.wandb.state import WandbState
 from trackers.backends.wandb.system_metrics import SentSamples
 from trackers.backends.wandb.tracker import WandbTracker
 from trackers.formats import vendor_system_names
@@ -37,7 +36,6 @@ from trackers.readers import registry
 from trackers.records import Metrics, Record, Start, Text
 from trackers.support.machines import boot_id
 from trackers.support.processes import process_start
-from trackers.tracker import State
 
 MACHINE = {
     "system.gpu.1.gpu": 75.0,
@@ -326,23 +324,20 @@ def test_backlog_from_before_the_agent_is_ours(tmp_path: Path) -> None:
 
 
 def test_coverage_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one process left to the agent, the next one leaves to it as well, whatever it knows besides; and so it does
-    with what an older version kept in the delivery's state."""
+    """What one process left to the agent, the next one leaves to it as well, whatever it knows besides."""
     clock = [1000.0]
     monkeypatch.setattr(system_metrics.time, "time", lambda: clock[0])
     info = run_info(tmp_path)
-    coverage = system_metrics.Coverage(SentSamples(info), WandbState(State()), agent_runs=True)
+    coverage = system_metrics.Coverage(SentSamples(info), agent_runs=True)
     at = [Metrics(time=time, values={"system.cpu": 1.0}) for time in (999.0, 1010.0, 1065.0, 5000.0)]
     assert [coverage.covers(record) for record in at[:3]] == [False, True, True]
     # Killed; opened again where training doesn't live any more.
     with (tmp_path / "wandb-sent.jsonl").open("ab") as file:
         file.write(b'{"agent":[1.0,9e9')
-    again = system_metrics.Coverage(SentSamples(info), WandbState(State()), agent_runs=False)
+    again = system_metrics.Coverage(SentSamples(info), agent_runs=False)
     assert [again.covers(record) for record in at] == [False, True, True, False]
     again._sent.cover(4999.0, 5001.0, 0)
-    stored = WandbState(State({"agent": [[900.0, 999.5, 0]]}))
-    older = system_metrics.Coverage(SentSamples(info), stored, agent_runs=False)
-    assert [older.covers(record) for record in at] == [True, True, True, True]
+    assert [again.covers(record) for record in at] == [False, True, True, True]
     assert not again.covers(Metrics(time=1010.0, values={"gpu/power_total_w": 1.0}, step=1))
 
 

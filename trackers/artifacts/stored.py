@@ -84,8 +84,7 @@ class StoredArtifact(Artifact):
         self.source_entity, self.source_artifact = "", self
         self.linked_artifacts: list[StoredArtifact] = []
         self.ttl = self.url = self.use_as = None
-        tags = record.tags or version.metadata.get("tags")  # earlier releases' records have them there alone
-        self.tags = [str(tag) for tag in tags] if isinstance(tags, list) else []
+        self.tags = [str(tag) for tag in record.tags]
         self.history_step = record.step
         self.aliases = list(version.aliases)
         self.version_index = version.number

@@ -293,9 +293,8 @@ def _narrow(value: Any) -> Any:
 
 def _same(want: Any, have: Any, keeps: Capabilities) -> bool:
     if isinstance(want, (int, float)) and isinstance(have, (int, float)):
-        # Results are exact where metrics are float32; an earlier release's weren't.
-        there, exact = _number(have, Capabilities()), msgspec.structs.replace(keeps, single=False)
-        return bool(there in (_number(want, exact), _number(want, keeps)))
+        # Results are exact where metrics are float32.
+        return bool(_number(have, Capabilities()) == _number(want, msgspec.structs.replace(keeps, single=False)))
     return bool(name_floats(want) == name_floats(have))
 
 
@@ -319,7 +318,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     machine, wish: where it has samples of the machine, and where the user wants them
         (:func:`trackers.formats.vendor_system_names.placed`).
-    single: numbers of metrics are float32; results are exact, or float32 as an earlier release wrote them.
+    single: numbers of metrics are float32; results are exact.
     finite: ±inf becomes ±the largest double. wide: integers beyond 64 bits are kept (as doubles at least); else
         skipped, in settings text. once: points of one metric with the same value and step are one where they are of
         one "moment", a millisecond, or of one "step". last: a metric has one value at a step, the last.

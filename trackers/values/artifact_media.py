@@ -18,7 +18,7 @@ from trackers.formats import pixels
 from trackers.media import Audio, Html, Image, MediaStore, Molecule, Object3D, Table, Video
 from trackers.media.base import MediaValue
 from trackers.media.table import JoinedTable, PartitionedTable
-from trackers.records import ArtifactFile, MediaFile, unnamed_float
+from trackers.records import ArtifactFile, MediaFile
 from trackers.support.interruption import pass_on, suppress
 
 KINDS: dict[str, tuple[str, str, Callable[..., Any]]] = {
@@ -141,9 +141,8 @@ def _cell(cell: Any, store: MediaStore, keep: Callable[[str, bytes], str]) -> An
 
 
 def names(name: str) -> Iterator[str]:
-    """The files that may describe the value of a name; the last two are those of earlier releases."""
+    """The files that may describe the value of a name."""
     yield from (path_of(name, kind) for kind in KINDS)
-    yield from (f"{name}.json", *([name] if name.endswith(".json") else ()))
 
 
 def value(content: bytes, where: str, file_of: Callable[[str], str]) -> Any:
@@ -165,9 +164,8 @@ def value(content: bytes, where: str, file_of: Callable[[str], str]) -> Any:
 def _value(described: Mapping[str, Any], file_of: Callable[[str], str]) -> Any:
     kind = next((kind for kind, (word, *_) in KINDS.items() if word == described.get("_type")), "table")
     if kind == "table":
-        ours = described.get("rows")  # of earlier releases: floats that JSON hasn't are texts
-        rows = described["data"] if ours is None else [[unnamed_float(cell) for cell in row] for row in ours]
-        return Table(list(described["columns"]), [[_cell_value(cell, file_of) for cell in row] for row in rows])
+        rows = [[_cell_value(cell, file_of) for cell in row] for row in described["data"]]
+        return Table(list(described["columns"]), rows)
     file = file_of(described["path"])
     if kind == "html":
         with open(file, encoding="utf-8") as page:

@@ -564,7 +564,7 @@ def test_what_is_known_of_a_run_is_one_card(tmp_path: Path) -> None:
 
 
 def test_run_stays_in_the_folder_that_it_began_in(tmp_path: Path) -> None:
-    """Renamed, resumed, without its state or begun by an older version: a run has one folder, and every point once."""
+    """Renamed, resumed or without its state: a run has one folder, and every point once."""
     for number, options in enumerate(({}, {"TENSORBOARD_DIR": str(tmp_path / "tb")})):
         home = tmp_path / f"run{number}"
         parent = tmp_path / "tb/digits" if options else home / "tensorboard"
@@ -578,18 +578,6 @@ def test_run_stays_in_the_folder_that_it_began_in(tmp_path: Path) -> None:
             run.deliver(more)
             assert list(parent.iterdir()) == [folder]
             assert [point[0] for point in scalars(folder)["metric_0"]] == list(range(11))
-    older = tmp_path / "older/tensorboard"
-    run = Driver(TensorboardTracker, run_info(tmp_path / "older"))
-    run.deliver(training(5))
-    for path in (older / "baseline").iterdir():
-        path.rename(older / path.name)
-    (older / "baseline").rmdir()
-    del run.state["marks"]["folder"]
-    for state, cursor in ((run.state, run.cursor), ({}, 0)):
-        run = Driver(TensorboardTracker, run.info, state, cursor)
-        run.deliver(training(5))
-        assert not [path for path in older.iterdir() if path.is_dir()]
-        assert len(scalars(older)["metric_0"]) == 5
 
 
 def test_media_are_what_their_plugins_read(tmp_path: Path) -> None:

@@ -88,7 +88,6 @@ class TensorBoardState(msgspec.Struct):
 
     files: dict[str, int] = {}
     folder: str = ""
-    group: str | None = None
     about: dict[str, Any] = {}
     environment: dict[str, Any] = {}
     seq: int = 0
@@ -154,7 +153,7 @@ class TensorboardTracker(TensorboardPrecheck):
         self._committed = msgspec.convert(dict(state).get("marks", {}), TensorBoardState)
         logdir, parent, own = _directories(info)
         known = self._committed.folder
-        known = known if confined.is_plain_name(known) or known == "." else ""
+        known = known if confined.is_plain_name(known) else ""
         shared = option_directory(info, "TENSORBOARD_DIR") is not None
         there = known or _folder_there(parent, own, info, shared=shared)
         self._folder = there or (_new_folder(parent, own, info, self._root) if shared else own)
@@ -292,7 +291,7 @@ class TensorboardTracker(TensorboardPrecheck):
                 first = f"{begun}.{file_name(self._info.id)}.0000{SUFFIX}"
                 shared = option_directory(self._info, "TENSORBOARD_DIR") is not None
                 for stale in self._directory.glob(f"events.out.tfevents.*{SUFFIX}"):
-                    if _is_ours(stale.name, self._folder, self._info, shared=shared):
+                    if _is_ours(stale.name, self._info, shared=shared):
                         remove(stale)
                 names.append(first)
             file = self._owned(names[-1]).open(self._committed.files.get(names[-1], 0))
@@ -426,8 +425,8 @@ class TensorboardTracker(TensorboardPrecheck):
         code = "" if status.exit_code is None else f" (exit code {status.exit_code})"
         reason = f": {status.reason}" if status.reason else ""
         about, results = dict(self._committed.about), self._committed.summary
-        about.setdefault("group", self._committed.group)  # of a run that an earlier release began
-        group = (self._info.group if about["group"] is None else about["group"]) or ""
+        changed = about.get("group")
+        group = (self._info.group if changed is None else changed) or ""
         begun = {"job_type": self._info.job_type, "tags": list(self._info.tags), "notes": self._info.notes}
         told = {name: value for name, value in {**begun, **about, "group": group}.items() if value}
         sections = {"results": results, "info": told, "configuration": self._committed.config,
@@ -462,27 +461,23 @@ def _folder_there(parent: Path, own: str, info: RunInfo, *, shared: bool) -> str
         known = sorted(path.name for path in inside)
     except OSError:
         return ""
-    for folder in dict.fromkeys([own, f"{own}-{run_id}", *([] if shared else ["."]), *known]):
+    for folder in dict.fromkeys([own, f"{own}-{run_id}", *known]):
         with contextlib.suppress(OSError):
-            if any(_is_ours(name, folder, info, shared=shared) for name in os.listdir(parent / folder)):
+            if any(_is_ours(name, info, shared=shared) for name in os.listdir(parent / folder)):
                 return folder
     return ""
 
 
-def _is_ours(name: str, folder: str, info: RunInfo, *, shared: bool) -> bool:
-    """Whether a file of that name in a folder is one of the run's event files.
+def _is_ours(name: str, info: RunInfo, *, shared: bool) -> bool:
+    """Whether a file of that name is one of the run's event files.
 
     Args:
         shared: other runs have folders beside this one's, or may have files in it.
     """
     if not (name.startswith("events.out.tfevents.") and name.endswith(SUFFIX)):
         return False
-    run_id = file_name(info.id)
-    if not shared or re.search(rf"\.\d+\.{re.escape(run_id)}\.\d{{4,}}{re.escape(SUFFIX)}$", name):
-        return True
-    # Before, folders told the runs apart, and not files.
-    earlier = rf"events\.out\.tfevents\.{int(info.created):010d}\..*\.\d+\.\d{{4,}}{re.escape(SUFFIX)}"
-    return folder.endswith(f"-{run_id}") and re.fullmatch(earlier, name) is not None
+    own = rf"\.\d+\.{re.escape(file_name(info.id))}\.\d{{4,}}{re.escape(SUFFIX)}$"
+    return not shared or re.search(own, name) is not None
 
 
 def _new_folder(parent: Path, own: str, info: RunInfo, root: Path) -> str:
@@ -501,7 +496,6 @@ def _linked(project: Path, directory: Path, folder: str, info: RunInfo) -> tuple
     """The folder with a link to each of the project's runs, by its name, and this run's name there; where none can be
     made, the project's own folder."""
     links = project / LINKS
-    name = file_name(info.name) if folder == "." else folder
     try:
         confined.make_folder(links, root=project)
         target = os.path.relpath(directory, links)
@@ -509,14 +503,14 @@ def _linked(project: Path, directory: Path, folder: str, info: RunInfo) -> tuple
             if stale.is_symlink() and not stale.exists():  # of a run that was removed
                 with contextlib.suppress(FileNotFoundError):
                     confined.remove(stale, root=project)
-        for link in (links / name, links / f"{name}-{file_name(info.id)}"):
+        for link in (links / folder, links / f"{folder}-{file_name(info.id)}"):
             with contextlib.suppress(FileExistsError):
                 confined.link(link, target, root=project)
             if link.is_symlink() and os.readlink(link) == target:
                 return links, link.name
     except OSError:  # a filesystem without links, or somebody's link in the folder's place
         pass
-    return project, f"{name}-{file_name(info.id)}"
+    return project, f"{folder}-{file_name(info.id)}"
 
 
 def _state(state: TensorBoardState) -> Any:

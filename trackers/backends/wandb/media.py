@@ -176,7 +176,7 @@ class Increments:
         parts = self._of(name)
         place = next((place for place, (id, *_) in enumerate(parts) if id == record_id), len(parts))
         known = int(self._state.increments_before.get(name, 0))
-        rows = sum(parts[place - 1][2:]) if place else 0  # earlier releases counted none
+        rows = parts[place - 1][2] if place else 0
         private_names.set_increment(table, known + place, [path for _, path, *_ in parts[:place] if path], rows)
 
     def note(self, name: str, record_id: str, table: Any) -> None:

@@ -67,7 +67,7 @@ class WandbState:
     """The attempts whose rewind the server couldn't do: their rows follow the superseded ones."""
     rewinds = Kept["list[list[Any]]"](list)
     """Rewinds: the attempt, the last row before it that stays, the training step, and names whose results may not be
-    their last values any more (an older version noted none)."""
+    their last values any more."""
     recount = Kept[bool](bool)
     """Whether W&B's summary may lack what the newest rewind changes of it."""
     rewind_tries = Kept[int](int)
@@ -108,12 +108,8 @@ class WandbState:
     """Tables that are logged in parts: of each part the record's id, its path, and the rows up to its end."""
     increments_before = Kept["dict[str, int]"](dict)
     """Number of such a table's first parts that aren't remembered any more."""
-    alerts = Kept["list[str]"](list)
-    """Ids of the alerts that an older version sent; now a file beside the journal has them."""
     artifacts = Kept["list[str]"](list)
     """Ids of the newest artifacts that were sent."""
-    agent = Kept["list[list[Any]]"](list)
-    """Times in which W&B's own agent sampled the machine, as an older version noted them."""
 
     # Results.
     summary = Kept[Names](dict)

@@ -106,7 +106,7 @@ class SummaryResults:
         self._run = run
         self._plots_machine = plots_machine
         self._state = state
-        self._definitions = Definitions(_definitions_of(state.defined))
+        self._definitions = Definitions(state.defined)
         self._earlier: Definitions | None = _earlier_definitions(state, seq)
         self._shown: dict[str, Any] = {}
         self._deleted = frozenset(state.deleted)
@@ -120,8 +120,6 @@ class SummaryResults:
         self.axes: dict[str, float] = {name: unnamed_float(value) for name, value in (axes or {}).items()}
         self._step_metrics = self._definitions.step_metrics()
         saved = dict(state.aggregates or {})
-        if saved and "seq" not in saved:  # an older version counted rows: those before its newest restart point
-            saved["seq"] = max((point[0] for point in state.marks), default=-1)
         self._aggregates = Aggregates(saved)
         self._by_hand: set[str] = set(saved.get("by_hand", ()))
         self._logged: dict[str, Any] = float_names.unname(
@@ -546,17 +544,6 @@ def _defined(base: Mapping[str, Any], later: Iterable[Sequence[Any]]) -> Definit
         if isinstance(record, Define):
             found.define(record)
     return found
-
-
-def _definitions_of(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Definitions as they are stored; an older version stored those of each name, merged in another way."""
-    if state.keys() <= {"exact", "globs"}:
-        return state
-    found = Definitions()
-    for name, fields in state.items():
-        axis = fields["step"] if fields["step"] != STEP else None
-        found.define(Define(time=0.0, name=name, step_metric=axis, summary=fields["summary"], hidden=fields["hidden"]))
-    return found.state
 
 
 REFUSAL = re.compile(r"failed to rewind run(?:: returned error (\d\d\d))?")

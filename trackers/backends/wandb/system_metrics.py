@@ -23,7 +23,6 @@ from typing import Any
 import msgspec
 
 from trackers.backends.wandb.private_names import interface
-from trackers.backends.wandb.state import WandbState
 from trackers.errors import UNDECODABLE, Unavailable
 from trackers.formats import vendor_system_names, wandb_datastore
 from trackers.formats.vendor_system_names import is_machine
@@ -178,14 +177,12 @@ class Coverage:
     was lost. So the end of a time is logged before a sample in it is left out.
 
     Args:
-        state: the delivery's state, in which an older version stored the times.
         agent_runs: whether the agent runs from now on.
         node: this machine's number in the run.
     """
 
-    def __init__(self, sent: SentSamples, state: WandbState, agent_runs: bool, node: int = 0) -> None:
+    def __init__(self, sent: SentSamples, agent_runs: bool, node: int = 0) -> None:
         self._sent = sent
-        self._older_times = [(entry[0], entry[1], int([*entry, 0][2])) for entry in state.agent]
         self._agent_runs = agent_runs
         self._node = node
         self._begin = time.time()
@@ -194,7 +191,7 @@ class Coverage:
     def covers_some(self, record: Metrics) -> bool:
         """Whether the agent samples, or has sampled, for the run, and samples are of its only machine."""
         several = _NODE.match(next(iter(record.values), "")) is not None
-        return not several and (self._agent_runs or bool(self._sent.times or self._older_times))
+        return not several and (self._agent_runs or bool(self._sent.times))
 
     def covers(self, record: Metrics) -> bool:
         """Whether these are a machine's samples from a time that the agent covers on it.
@@ -210,9 +207,7 @@ class Coverage:
         if self._agent_runs and node == self._node and sampled_at > self._end and sampled_at >= self._begin:
             self._sent.cover(self._begin, sampled_at + AHEAD_S, node)
             self._end = sampled_at + AHEAD_S
-        return any(
-            begin <= sampled_at <= end and node == machine for (begin, machine), end in self._sent.times.items()
-        ) or any(begin <= sampled_at <= end and node == machine for begin, end, machine in self._older_times)
+        return any(begin <= sampled_at <= end and node == machine for (begin, machine), end in self._sent.times.items())
 
 
 Event = tuple[int, frozenset[str]]

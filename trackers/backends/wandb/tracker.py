@@ -220,9 +220,7 @@ class WandbTracker(WandbPrecheck):
         state.url = self._session.url_of([*earlier, self._session.files])
         state.save()
         self._sent_file = SentSamples(self._info)
-        self._coverage = system_metrics.Coverage(
-            self._sent_file, state, self._session.agent, system_metrics.node(self._info)
-        )
+        self._coverage = system_metrics.Coverage(self._sent_file, self._session.agent, system_metrics.node(self._info))
         last_step = self._destination_step()
         self._file_begun = self._session.online
         self._file_ranges = datastore_writer.FileRanges(
@@ -568,9 +566,7 @@ class WandbTracker(WandbPrecheck):
         self._run = self._session.run
         self._console.reopened(self._run)
         self._samples.reopened(self._run)
-        self._coverage = system_metrics.Coverage(
-            self._sent_file, self._state, self._session.agent, system_metrics.node(self._info)
-        )
+        self._coverage = system_metrics.Coverage(self._sent_file, self._session.agent, system_metrics.node(self._info))
         last = self._rows.last if kept is None else kept.number
         self._restart_points = [point for point in self._restart_points if point.last <= last]
         before = self._rows
@@ -787,7 +783,7 @@ class WandbTracker(WandbPrecheck):
             self._info_changed_at = client.monotonic()
 
     def _alert(self, record: Alert) -> None:
-        if record.id in self._sent_file.alerts or record.id in self._state.alerts:
+        if record.id in self._sent_file.alerts:
             return
         # Not run.alert: it takes 0 s for its default, by which W&B drops alerts of the same title within a minute.
         private_names.interface(self._run).publish_alert(record.title, record.text, record.level.upper(), 0)
