@@ -170,7 +170,7 @@ def follow(
             opened = [registry.open_source(source, directory) for source in sources()]
             complaint = ""
         except (TrackersError, OSError) as error:
-            if is_first:
+            if is_first:  # a wrong address isn't waited for
                 raise
             opened, before, complaint = [], complaint, str(error)
             if complaint != before:

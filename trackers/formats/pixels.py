@@ -68,7 +68,7 @@ def open_picture(content: bytes, formats: list[str] | None = None, pixels: int =
 
     with refusing():
         picture = Image.open(io.BytesIO(content), formats=formats)
-        if picture.width * picture.height > pixels:
+        if picture.width * picture.height > pixels:  # before load() unpacks it
             raise ValueError(f"{picture.width} × {picture.height} pixels; at most {pixels:,} are unpacked")
         picture.load()
         if picture.mode != "F":

@@ -158,7 +158,7 @@ def user_values(reading: Reading, job: Callable[[int], bool | None], prefix: str
         others = {pid: used for pid, used in reading.users.items() if not belongs[pid]}
         for name, memory in (("jobMemoryBytes", ours), ("otherMemoryBytes", others)):
             known = [used for used in memory.values() if used is not None]
-            if len(known) == len(memory):
+            if len(known) == len(memory):  # a sum without a part would be too small
                 values[name] = sum(known)
     return {prefix + name: float(value) for name, value in values.items()}
 

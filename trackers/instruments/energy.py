@@ -115,7 +115,7 @@ class RunEnergy:
             readings = []
         self._read_s = time.monotonic()
         self._meters.add(readings, self._read_s)
-        if not readings or not self._meters.complete:
+        if not readings or not self._meters.complete:  # a sum that lacks a GPU would be too small
             return None
         self._counted = readings[0].energy_j is not None
         return self._meters.used_j(readings[0])

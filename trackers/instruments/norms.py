@@ -92,7 +92,7 @@ class Norms:
                 parts = [_dense(tensor) for tensor in tensors]
                 norms = torch.stack(self._norms(parts))
                 total, counts = torch.linalg.vector_norm(norms), self._count_zeros(parts).sum() if zeros else None
-            if scale is not None:
+            if scale is not None:  # a GradScaler's: its gradients are of the scaled loss
                 norms, total = norms / scale, total / scale
             values: dict[str, Any] = {what: total}
             if counts is not None:
@@ -166,7 +166,7 @@ class Norms:
             rest = tuple(index for index in range(len(tensors)) if index not in plain)
             sums = own + self._columns(table, rest).sum(dim=1) if rest else own
         self.joined = True
-        if failed is not None:
+        if failed is not None:  # only now: the other ranks would wait in a collective
             raise failed
         nan = table.new_full((), math.nan)
         norms = torch.where(table[2] > 0, table[0].sqrt(), nan)

@@ -315,7 +315,7 @@ class EventTimer(Timer):
 
     def drain(self) -> None:
         """Add up the pairs that the GPU has passed, in order."""
-        if self._capturing():
+        if self._capturing():  # CUDA refuses queries meanwhile
             return
         while self._pending:
             head = self._pending[0]

@@ -56,7 +56,7 @@ class PendingGather(Transfer):
             self._copy_to_host()
 
     def ready(self) -> bool:
-        if self._on_gpu and capturing():
+        if self._on_gpu and capturing():  # CUDA refuses queries while a graph is captured
             return False
         if self._event is None and self._work.is_completed():
             with suppress(RuntimeError):  # the collective failed: value says so
@@ -152,7 +152,7 @@ class Collective:
             return {}
         distributed = sys.modules["torch.distributed"]
         if not distributed.is_initialized() or distributed.get_rank() != self._main:
-            return {}
+            return {}  # nothing comes: another rank records, or the script has destroyed the group
         own = self._hash(added.layout)
         rows = {
             rank: vector[HEAD : HEAD + added.layout.width] for rank, vector in enumerate(vectors) if vector[0] == own
@@ -184,7 +184,7 @@ class Collective:
     def _device(self, torch: Any, distributed: Any, parts: Sequence[Any]) -> Any:
         """Device of the vector, also of one of zeros: it selects the group's backend, the same on every rank."""
         on_gpu = next((part.device for part in parts if getattr(part, "is_cuda", False) is True), None)
-        if on_gpu is None and distributed.get_backend() == "nccl":
+        if on_gpu is None and distributed.get_backend() == "nccl":  # NCCL takes no others
             return torch.device("cuda", torch.cuda.current_device())
         return on_gpu or torch.device("cpu")
 

@@ -177,7 +177,7 @@ def addresses(order: Listen) -> list[str]:
                 with socket.socket(family, kind) as probe:
                     probe.connect(name)
                     own = str(probe.getsockname()[0])
-                if not own.startswith("127.") and own != "::1":
+                if not own.startswith("127.") and own != "::1":  # no other node reaches those
                     candidates.append(own)
         candidates.append(machines.host())
     return list(dict.fromkeys(filter(None, candidates or [order.address])))[:MOST_ADDRESSES]

@@ -85,7 +85,7 @@ class RankStream:
         if tuple(map(type, values.values())) != kinds or not writer.healthy or self._closed:
             return False
         parts = [part for reduction in values.values() for part in reduction.parts]
-        if not NUMBERS.issuperset(map(type, parts)) or not math.isfinite(sum(parts)):
+        if not NUMBERS.issuperset(map(type, parts)) or not math.isfinite(sum(parts)):  # NaN needs the long way's words
             return False
         line = encode_lines([RankRow(step=step, time=time, columns=number, values=parts)])
         try:

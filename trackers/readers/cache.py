@@ -104,7 +104,7 @@ class Cache:
         size = sum(len(block.rows) for block in blocks) + len(others)
         small: list[CachePart] = []
         while index.parts and index.parts[-1].records <= 2 * (size + sum(part.records for part in small)):
-            small.insert(0, index.parts.pop())
+            small.insert(0, index.parts.pop())  # parts at least double in size: few are written again
         with contextlib.suppress(OSError, ValueError):
             before, earlier = self._read(small)
             confined.make_private(self.path)

@@ -84,7 +84,7 @@ def parse(source: str | os.PathLike[str]) -> Source:
     if not source.strip():
         raise UsageError(f"a source is empty (an unset variable?): {_listed()} or a run's id, name, directory, latest")
     match = _SCHEME.fullmatch(source)
-    if match is not None and not Path(source).exists():
+    if match is not None and not Path(source).exists():  # a file may be called so
         scheme, where = match[1], match[2]
         if scheme in schemes():
             return Source(scheme, where)

@@ -67,7 +67,7 @@ def keep(
         go_on: called while data files are read; False stops reading. Default: while the parent process lives.
     """
     info, _ = trust.delivered(run)
-    if info.foreign:
+    if info.foreign:  # it could name any file of this account
         return STOPPED
     try:
         record, earlier = manifest.read(run, task.attempt), True

@@ -145,7 +145,7 @@ class FileSource:
             self._see_cut(end)
             written = os.fstat(self._fd).st_mtime
             data = os.pread(self._fd, max(0, min(limit, end - self.offset)), self.offset)
-            if data.startswith(HOLE):
+            if data.startswith(HOLE):  # truncated under a writer that doesn't append
                 hole_bytes = len(data) - len(data.lstrip(b"\0"))
                 self.offset += hole_bytes
                 self.left_out += hole_bytes
@@ -164,7 +164,7 @@ class FileSource:
         if end < self.offset:
             self.offset, self.was_cut, self._last = 0, True, (b"", 0)
         elif last and at == self.offset and (now := os.pread(self._fd, len(last), at - len(last))) != last:
-            self.was_cut, self._last = True, (b"", 0)
+            self.was_cut, self._last = True, (b"", 0)  # and grown beyond since
             if now.strip(b"\0"):
                 self.offset = 0
 
@@ -206,7 +206,7 @@ def open_printed_file(pid: int, file: PrintedFile) -> int:
         status = os.fstat(fd)
         if stat.S_ISREG(status.st_mode) and (status.st_dev, status.st_ino) == (file.device, file.inode):
             return fd
-        os.close(fd)
+        os.close(fd)  # another file has its number by now
     return -1
 
 

@@ -80,7 +80,7 @@ def _folder(module: str) -> str:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):  # a finder of somebody else's, or a module that was put there by hand
         return ""
-    if spec is not None and getattr(spec.loader, "stands_in", False):
+    if spec is not None and getattr(spec.loader, "stands_in", False):  # ours, for `import wandb`
         spec = importlib.machinery.PathFinder.find_spec(module)
     if spec is None or not spec.submodule_search_locations:
         return ""

@@ -150,7 +150,7 @@ def open_fd(path: Path | str, flags: int, mode: int = 0o666, *, root: Path | Non
             _check(fd, folder, flags, path)
             if base.parent.name == LAUNCHES and flags & (os.O_WRONLY | os.O_RDWR):
                 _need_own(folder, folder, base)
-            if flags & os.O_TRUNC:
+            if flags & os.O_TRUNC:  # not before it was checked
                 os.ftruncate(fd, 0)
         except BaseException:
             os.close(fd)

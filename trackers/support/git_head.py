@@ -107,7 +107,7 @@ def _file(path: Path) -> str:
         OSError: it is no regular file, or a long one. UnicodeDecodeError: it is no text.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe or a device may have no end
             raise OSError(errno.EINVAL, "isn't a regular file", str(path))
         content = file.read(FILE_BYTES + 1)
     if len(content) > FILE_BYTES:

@@ -21,7 +21,7 @@ def boot_id() -> str:
     """Changes when the machine restarts, so that a pid of an earlier boot isn't taken for a living process."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    with suppress(ImportError, OSError):
+    with suppress(ImportError, OSError):  # macOS
         import psutil
 
         return f"boot-{int(psutil.boot_time())}"

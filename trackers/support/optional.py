@@ -15,7 +15,7 @@ from trackers.errors import MissingPackage
 def found_package(name: str) -> bool:
     """Whether a package is installed, whatever answers imports of its name in this process (``install_as_wandb``)."""
     spec = importlib.util.find_spec(name)
-    if spec is not None and getattr(spec.loader, "stands_in", False):
+    if spec is not None and getattr(spec.loader, "stands_in", False):  # ours, for `import wandb`
         spec = importlib.machinery.PathFinder.find_spec(name)
     return spec is not None
 

@@ -160,7 +160,7 @@ def _look(path: tuple[str, ...]) -> tuple[PluginEntry, ...]:
             distributions = [_read(home) for home in homes]
         for entries in distributions:
             if entries and (name := canonical(entries[0].distribution)) not in seen and name != _OWN:
-                seen.add(name)
+                seen.add(name)  # the first on the path counts, as imports find it
                 found += entries
     return tuple(found)
 
@@ -172,7 +172,7 @@ def _read(home: str) -> list[PluginEntry]:
             text = file.read()
     except OSError:
         return []
-    if b"[" + _GROUPS.encode() not in text:
+    if b"[" + _GROUPS.encode() not in text:  # as most
         return []
     name, version = os.path.basename(home).rsplit(".", 1)[0].split("-", 1)[0], ""
     for file_name in ("METADATA", "PKG-INFO"):

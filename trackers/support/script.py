@@ -11,7 +11,7 @@ from trackers.support.interruption import suppress
 
 def user() -> str:
     """The user's name; "" where the system knows none."""
-    with suppress(KeyError, OSError, ImportError):
+    with suppress(KeyError, OSError, ImportError):  # KeyError: a container's account without a name
         return getpass.getuser()
     return ""
 
@@ -23,7 +23,7 @@ def program() -> tuple[str, list[str]]:
     """
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
-    if spec is not None and spec.name == "__main__":
+    if spec is not None and spec.name == "__main__":  # an archive or a directory
         return os.path.abspath(sys.argv[0]), list(sys.argv[1:])
     if spec is not None and spec.name:
         name = spec.name.removesuffix(".__main__")

@@ -240,11 +240,11 @@ def meaning(name: str) -> Secrecy:
     if not words:
         return Secrecy.NOTHING
     last, pairs = words[-1], set(itertools.pairwise(words))
-    if last in ("url", "uri", "endpoint", "address") and not _HOOKS.isdisjoint(words):
+    if last in ("url", "uri", "endpoint", "address") and not _HOOKS.isdisjoint(words):  # who knows a hook's may post
         return Secrecy.PERHAPS
     if words[-2:] == ["secret", "id"]:  # of Vault's AppRole a secret, of others a name
         return Secrecy.WEAK
-    if words[0] == "existing" or _is_about_one(last, pairs):
+    if words[0] == "existing" or _is_about_one(last, pairs):  # Helm's existingSecret names one
         return Secrecy.NOTHING
     is_pass = any(pair in _PINS or (pair[1] == "pass" and pair[0] not in _PASSES) for pair in pairs)
     if last in _PASSWORDS_LAST or any(map(_is_password, words)) or is_pass:

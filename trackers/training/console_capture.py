@@ -334,7 +334,7 @@ def own_files() -> dict[str, PrintedFile]:
     ``output``: both are the same one.
     """
     streams: dict[str, PrintedFile] = {}
-    if not sys.platform.startswith("linux"):
+    if not sys.platform.startswith("linux"):  # others' descriptors are seen in /proc alone
         return streams
     for name, fd in (("stdout", 1), ("stderr", 2)):
         try:
@@ -354,7 +354,7 @@ def own_files() -> dict[str, PrintedFile]:
     identities = {(file.device, file.inode) for file in streams.values()}
     if not streams or _shared(identities):
         return {}
-    if len(streams) == 2 and len(identities) == 1:
+    if len(streams) == 2 and len(identities) == 1:  # 2>&1
         return {"output": streams["stdout"]}
     return streams
 

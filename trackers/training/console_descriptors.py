@@ -57,7 +57,7 @@ class _Redirection:
         ours = os.fstat(self.memory)
         for fd in self.fds:
             with suppress(OSError):
-                if os.path.samestat(os.fstat(fd), ours):
+                if os.path.samestat(os.fstat(fd), ours):  # the script may have put another one there
                     os.dup2(self.before.number, fd)
 
     def show_rest(self) -> None:
@@ -95,7 +95,7 @@ class DescriptorCapture:
 
     def begin(self) -> None:
         """Give those away that are pipes or sockets."""
-        if not hasattr(os, "memfd_create"):
+        if not hasattr(os, "memfd_create"):  # macOS
             return
         try:
             for name, fds in _pipes():
@@ -171,7 +171,7 @@ def _pipes() -> list[tuple[str, list[int]]]:
             status = os.fstat(fd)
             if stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode):
                 pipes.append((name, fd, status))
-    if len(pipes) == 2 and os.path.samestat(pipes[0][2], pipes[1][2]):
+    if len(pipes) == 2 and os.path.samestat(pipes[0][2], pipes[1][2]):  # 2>&1
         return [("output", [1, 2])]
     return [(name, [fd]) for name, fd, _ in pipes]
 

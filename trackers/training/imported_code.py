@@ -101,7 +101,7 @@ class KeptCode(ImportedCode):
 
     def end(self) -> None:
         """Keep what was imported since, and files of data, as far as they are read in a few seconds."""
-        if os.getpid() == self._pid:
+        if os.getpid() == self._pid:  # not as a forked child ends
             self._keep_code(DATA_S)
             with suppress(OSError):
                 if os.lstat(self._path).st_size == self._kept_bytes:  # else the disk refused it

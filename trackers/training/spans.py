@@ -389,7 +389,7 @@ def _described(value: Any, room: list[int], depth: int = 0) -> Any:
         if isinstance(value, str):
             return value if whole <= left else value[: left - 1] + "…"
         return value if whole <= left else f"<{whole:,} bytes>"
-    if isinstance(value, (int, float)) or depth > 16:
+    if isinstance(value, (int, float)) or depth > 16:  # it may hold itself
         return value
     if isinstance(value, Mapping):
         described: dict[Any, Any] = {}

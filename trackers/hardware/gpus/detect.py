@@ -230,7 +230,7 @@ def _opened(name: str, open_source: OpenSource | str, opening: Opening, others: 
         return open_source(opening)
     try:
         source: GpuSource | None = plugins.load(f"{name} devices", open_source)(opening)
-    except (SourceLost, ImportError):
+    except (SourceLost, ImportError):  # no driver, or not even the vendor's package
         return None
     except UsageError as error:
         missing = error.__cause__

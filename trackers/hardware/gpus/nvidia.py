@@ -295,7 +295,7 @@ class NvidiaSource(DriverSource):
             first, second = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
             try:
                 self._gpm_sample(gpu, whole, first)
-            except nvml.NVMLError:
+            except nvml.NVMLError:  # nothing to compare the next one with
                 nvml.nvmlGpmSampleFree(first)
                 nvml.nvmlGpmSampleFree(second)
                 raise
@@ -438,7 +438,7 @@ class NvidiaSource(DriverSource):
         """What the driver answers; 0 where it, or the bindings, don't have that."""
         try:
             return int(getattr(self._nvml, function)(*arguments))
-        except (self._nvml.NVMLError, AttributeError):
+        except (self._nvml.NVMLError, AttributeError):  # AttributeError: older bindings lack it
             return 0
 
     def _bus(self, handle: Any) -> tuple[int, ...]:

@@ -115,7 +115,7 @@ def find_time(text: bytes, year: int, latest: float = math.inf) -> float | None:
         whole_year = candidate if own_year is None else int(own_year) % 2000 + 2000
         date = b"%04d-%02d-%02d" % (whole_year, month, int(match["day"]))
         base = minute_start(date, minute)
-        if base is not None and (own_year or base <= latest + DAY_S):
+        if base is not None and (own_year or base <= latest + DAY_S):  # without a year: not of the future
             return base + int(match["second"]) + _fraction(match["fraction"])
     return None
 

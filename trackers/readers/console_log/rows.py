@@ -332,7 +332,7 @@ class LineReader:
             self._piped.add(TRAIN)
             return self._quick_row(line, head, end, values)
         if _JOINED.search(line, end) or line.count(b"iteration ", end) != 1 or b"per iteration (" not in line:
-            return None
+            return None  # lines of several processes in one: the slow way
         return self._quick_row(line, head, end, None)
 
     def _quick_row(self, line: bytes, head: re.Match[bytes], end: int, values: dict[str, Number] | None) -> LogRow:

@@ -357,7 +357,7 @@ def _rewinds(tags: dict[str, str], names: dict[str, str]) -> list[_Rewind]:
     """
     rewinds: dict[str, _Rewind] = {}
     for name, value in tags.items():
-        if name.startswith("trackers.rewind."):
+        if name.startswith("trackers.rewind."):  # anybody may have written it
             with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError, AttributeError):
                 rewind, of = json.loads(value), rewinds.setdefault(name.split(".")[2], {})
                 since = rewind.get("since")

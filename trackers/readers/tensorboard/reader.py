@@ -124,7 +124,7 @@ def session_starts(paths: Sequence[Path]) -> tuple[list[int], list[int]]:
     number = 0
     for path in paths:
         for frame in frames(path, None):
-            if len(frame) < _SESSION_BYTES and _SESSION_LOG in frame:
+            if len(frame) < _SESSION_BYTES and _SESSION_LOG in frame:  # few have it, and decoding costs most
                 try:
                     event = Event.FromString(frame)
                 except DecodeError:
@@ -272,7 +272,7 @@ class EventTranslation:
             values[tag] = number
 
     def _tensor(self, value: Any, event: Any, values: dict[str, Any], others: list[Record]) -> None:
-        if value.metadata.plugin_data.plugin_name or value.tag not in self._plugins:
+        if value.metadata.plugin_data.plugin_name or value.tag not in self._plugins:  # TF1 writes it once for each tag
             data = value.metadata.plugin_data
             self._plugins[value.tag] = (data.plugin_name, data.content)
         plugin, content = self._plugins[value.tag]

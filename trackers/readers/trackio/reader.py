@@ -344,7 +344,7 @@ def _sorted(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dic
             results[key] = unnamed_float(value)
         elif key.startswith(OWN) and is_unasked(ours):
             results[ours] = unnamed_float(value)
-        elif key.startswith("__"):
+        elif key.startswith("__"):  # trackio refuses names that begin with one
             values[key[1:]] = value
         elif key.startswith(("_", OWN)):
             own[key] = value

@@ -66,7 +66,7 @@ class TableCells:
         if len(versions) == self._counts.get(name):
             versions = versions[number : number + 1]
         fitting = [(version, match) for version in versions if (match := self._cells(version, data)) is not None]
-        if len(fitting) != 1:
+        if len(fitting) != 1:  # of several nobody knows which
             return data
         version, cells = fitting[0]
         pairs = zip(rows, cells, strict=True)

@@ -481,7 +481,7 @@ def _artifact(logged: Any, directory: Path, time: float) -> ArtifactRecord:
             continue
         target = directory / folder / path
         if not target.is_file() or (entry.size is not None and target.stat().st_size != entry.size):
-            _download(logged, path, directory / folder)
+            _download(logged, path, directory / folder)  # not there, or cut short as it was fetched
         files.append(ArtifactFile(path=path, file=f"{folder}/{path}", size=target.stat().st_size))
     return artifact_record(logged, _time(logged.created_at, time), name, files, metadata)
 

@@ -34,7 +34,7 @@ def end_hung(folder: int, directory: str, name: str) -> bool:
             if endpoint.peer(line) == os.geteuid():
                 pid = endpoint.peer_pid(line)
             return line.recv(1) not in (READY, BUSY)
-        except TimeoutError:
+        except TimeoutError:  # it hangs
             pass
         except OSError:  # it has ended, or loads packages
             return True

@@ -155,7 +155,7 @@ class RankFile:
         if self._finish is not None:
             return FAILED if self._finish.status == "failed" else FINISHED
         start = self.start
-        if start is None or not machines.is_here(start):
+        if start is None or not machines.is_here(start):  # no process of this machine
             return UNSEEN
         if not processes.alive(start.pid, start.pid_start):
             return DEAD

@@ -203,7 +203,7 @@ class Landing:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         strangers = [other for other in self._connections.values() if other.channels is None]
-        if len(strangers) >= MOST_STRANGERS:
+        if len(strangers) >= MOST_STRANGERS:  # who says nothing keeps no node out
             self._drop(min(strangers, key=lambda other: other.since))
         connection = self._connections[accepted.fileno()] = _Connection(
             accepted, None if self._identity is None else self._identity.accept()
@@ -333,7 +333,7 @@ class Landing:
 def _append(root: Path, path: str, begin: int, content: bytes) -> int:
     """Write bytes at an offset of a file, unless that leaves a gap before them. Returns the file's size after it."""
     target, size = mirror.prepare_file(root, path)
-    if not 0 <= begin <= size or begin + len(content) <= size:
+    if not 0 <= begin <= size or begin + len(content) <= size:  # sent again, its answer was lost
         return size
     mirror.need_room(root, begin + len(content) - size)
     mirror.write_at(target, size, content[size - begin :], root)

@@ -83,7 +83,7 @@ class NetworkTransport:
         for address in main_node.addresses:
             try:
                 self._connect_to(address, main_node)
-            except (Unavailable, Refused) as failed:
+            except (Unavailable, Refused) as failed:  # a refusal says more than silence
                 error = failed if error is None or isinstance(failed, Refused) else error
             else:
                 self._sizes, self._wait_s, self._longest_wait_s, self._failures = {}, FIRST_WAIT_S, MOST_WAIT_S, 0
@@ -148,7 +148,7 @@ class NetworkTransport:
             while True:
                 lines.seek(size)
                 content = lines.read(max(0, min(PART_BYTES, end - size)))
-                if b"\n" in content or len(content) < PART_BYTES:
+                if b"\n" in content or len(content) < PART_BYTES:  # else one line longer than a part
                     content = content[: content.rfind(b"\n") + 1]
                 if not content:
                     return

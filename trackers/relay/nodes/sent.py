@@ -56,7 +56,7 @@ def forget(launches: Path, but: Path, kept_s: float = KEPT_S) -> int:
 
 def _forget(folder: Path, kept_s: float) -> bool:
     written = os.stat(folder / NOTE, follow_symlinks=False).st_mtime
-    if time.time() - written < kept_s or any(_newer(path, written) for path in folder.iterdir()):
+    if time.time() - written < kept_s or any(_newer(path, written) for path in folder.iterdir()):  # not sent whole
         return False
     root = folder.parent.parent
     for path in msgspec.json.decode(confined.read(folder / NOTE, root=folder, own=True), type=list[str]):

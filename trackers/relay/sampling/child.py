@@ -206,7 +206,7 @@ class SamplerProcess(RelayPart):
         """Have it write its last interval. True once that is done, or not waited for any longer."""
         now = time.monotonic()
         if not self._over and not self._started and (NVIDIA_DEVICE.exists() or AMD_DEVICE.exists()):
-            self._plan.late = True
+            self._plan.late = True  # the GPUs of a short run are described, though it has no sample
             self._begin(now)
         if self._over or self._helper.process is None:
             self._over = True

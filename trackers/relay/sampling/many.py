@@ -207,7 +207,7 @@ class MachineSampler:
         choice = request.plan.scope, request.plan.details, visible_gpus(request.environment)
         try:
             samples = Samples(run, Messages(run.messages), msgspec.structs.replace(request.plan, beat_fd=beat))
-        except Exception:
+        except Exception:  # one run's fault is no other's
             _log_exception(run)
             os.close(line)
             os.close(beat)

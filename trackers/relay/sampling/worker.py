@@ -97,7 +97,7 @@ class Samples:
         self._before_j = energy_before(run, plan.node)
         self._writer = StreamWriter(run.stream(StreamName(WRITER, plan.node, plan.attempt)))
         self._sampling: Sampling | None = None
-        if not os.fstat(self._writer.fd).st_size:
+        if not os.fstat(self._writer.fd).st_size:  # else one that was killed began it
             start = Start(
                 time=self._clock.now(), attempt=plan.attempt, node=plan.node, host=machines.host(), pid=os.getpid()
             )
