@@ -72,7 +72,7 @@ class RunFilter:
             self._evaluate = _compile(tree.body)
         except SyntaxError as error:
             raise UsageError(f"can't read {text!r}: {error.msg} at character {error.offset or 0}") from None
-        except (ValueError, RecursionError, MemoryError) as error:
+        except (ValueError, RecursionError, MemoryError) as error:  # NUL bytes; signs nested without end
             if isinstance(error, UsageError):
                 raise
             raise UsageError(f"can't read {text[:100]!r}: {type(error).__name__}") from None

@@ -62,6 +62,6 @@ class Api:
             return False
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        if name.startswith("_"):  # what copy and IPython ask for must be missing
             raise AttributeError(name)
         return RefusedName(f"Api.{name}")

@@ -103,7 +103,7 @@ def install_as_wandb() -> None:
     affected, and neither are trackers that deliver to W&B; for those see ``python -m trackers.as_wandb``. In W&B's own
     commands (``wandb sync``), which import what there is more of the real one, it does nothing.
     """
-    if _finder in sys.meta_path or is_wandbs_program(sys.orig_argv[1:]):
+    if _finder in sys.meta_path or is_wandbs_program(sys.orig_argv[1:]):  # `wandb login` needs W&B's own
         return
     modules.put_aside()
     vendors.own = real

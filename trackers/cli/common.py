@@ -147,7 +147,7 @@ def emit(line: str) -> None:
         print(line, flush=True)
     except OSError as error:
         drop_output()
-        if not isinstance(error, BrokenPipeError):
+        if not isinstance(error, BrokenPipeError):  # nobody is there to read it
             print(f"trackers: {printable(describe_error(error), 4096)}", file=sys.stderr)
         raise typer.Exit(141 if isinstance(error, BrokenPipeError) else 1) from None
 

@@ -58,7 +58,7 @@ def trust(directory: Path) -> Path:
         ConfigError: there is no such directory, or the list can't be written.
     """
     path = directory.expanduser().resolve()
-    if not path.is_dir() or "\n" in str(path):
+    if not path.is_dir() or "\n" in str(path):  # the list has a line for each
         raise ConfigError(f"{directory}: no such directory")
     _write([*directories(), path])
     return path

@@ -224,8 +224,8 @@ def _reset(start: ForkJob) -> None:
         os.nice(start.nice)
     os.environ.clear()
     os.environ.update(start.environment)
-    time.tzset()
-    tempfile.tempdir = None
+    time.tzset()  # TZ may be another
+    tempfile.tempdir = None  # so may TMPDIR
     temporary_directories.leave()
     sys.path[:] = [path for path in sys.path if path not in start.avoid]
     sys.argv[:] = ["-c", *start.arguments]

@@ -106,12 +106,12 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     if "PYTHONPATH" in env:
         parts = [part for part in env["PYTHONPATH"].split(os.pathsep) if not part.endswith(_STARTUP)]
         env["PYTHONPATH"] = os.pathsep.join(parts)
-    env["CUDA_VISIBLE_DEVICES"] = ""
+    env["CUDA_VISIBLE_DEVICES"] = ""  # a context of theirs would take memory of training's GPUs
     env.update(dict.fromkeys(_ONE_THREAD, "1"))
     env["PYTHONSAFEPATH"] = "1"
     env["PYTHONUNBUFFERED"] = "1"  # what a killed helper printed is in relay.log
     env["PYTHONUTF8"] = "1"  # names of files are UTF-8, whatever the job's locale says
-    env.setdefault("TOKENIZERS_PARALLELISM", "false")
+    env.setdefault("TOKENIZERS_PARALLELISM", "false")  # else tokenizers warns at forks
     return env
 
 

@@ -154,7 +154,7 @@ def _own_files(run: RunDirectory, store: MediaStore) -> Iterator[ArtifactFile]:
 def _index(folder: Path) -> list[Link]:
     lines = confined.read(folder / INDEX, root=folder, most=MOST * 1000 * 10).split(b"\n")
     links = {}
-    for line in lines[:-1]:
+    for line in lines[:-1]:  # the last one is torn, or empty
         with contextlib.suppress(msgspec.MsgspecError):
             link = msgspec.json.decode(line, type=Link)
             links[link.number] = link

@@ -86,13 +86,13 @@ def need_logins(options: Mapping[str, Any], tracker: str) -> None:
 
 def other_owner(run: RunDirectory) -> str:
     """Who else owns a run's directory or its identity; "" if it is this process's user, or root."""
-    if not hasattr(os, "geteuid"):
+    if not hasattr(os, "geteuid"):  # Windows
         return ""
     ranks = [run.stream(name) for name in run.stream_names() if name.writer == "rank"]
     written = [run.identity] if run.identity.exists() else [path for path in ranks if path.exists()]
     for path in (run.path, *written):
         uid = os.stat(path, follow_symlinks=path == run.path).st_uid
-        if uid not in (os.geteuid(), 0):
+        if uid not in (os.geteuid(), 0):  # root can write anything anyway
             return _user(uid)
     return ""
 

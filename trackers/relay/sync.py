@@ -234,7 +234,7 @@ class RunSync:
         pythons = registry.other_pythons(self.names, self.info.options)
         for name in list(self.names):
             try:
-                options = {**trust.options_for(self.info, name), "TRACKER_MODE": "online"}
+                options = {**trust.options_for(self.info, name), "TRACKER_MODE": "online"}  # it is delivered now
                 trust.need_logins(options, name)
                 registry.check(name, options, elsewhere=name in pythons)
             except UsageError as error:

@@ -171,7 +171,7 @@ def _walk(directory: Path, prefix: str, above: frozenset[tuple[int, int]]) -> It
         path = directory / entry.name
         if confined.is_folder(entry):
             yield from _walk(path, f"{prefix}{entry.name}/", above | {identity})
-        elif os.path.isfile(path):
+        elif os.path.isfile(path):  # a pipe would be waited for
             yield prefix + entry.name, path
 
 

@@ -29,7 +29,7 @@ def converted(value: Any) -> Any:
         ValueError: an array of which no histogram can be made.
     """
     if hasattr(value, "tolist") and hasattr(value, "shape"):
-        if getattr(value, "is_cuda", False) is True and capturing():
+        if getattr(value, "is_cuda", False) is True and capturing():  # to read it would end the capture
             return None
         if math.prod(value.shape) <= MOST_LISTED:
             listed = _plain(value)

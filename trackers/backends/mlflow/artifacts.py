@@ -228,7 +228,7 @@ class ArtifactStore:
         folder, name = posixpath.split(path)
         with tempfile.TemporaryDirectory() as directory:
             link = Path(directory, name)
-            link.symlink_to(local.resolve())
+            link.symlink_to(local.resolve())  # log_artifact takes the name from the path
             self._client.log_artifact(self._run_id, str(link), folder or None)
 
     def _check(self) -> None:

@@ -196,12 +196,12 @@ class ArchiveTracker(Tracker):
     def _add_file(self, archive: zipfile.ZipFile, inside: str, name: str) -> None:
         """Put a file from beside the lines into an archive."""
         with confined.open_file(self._directory / inside, root=self._root) as file:
-            self._add(archive, name, _pieces(file), compressed=False)
+            self._add(archive, name, _pieces(file), compressed=False)  # media are
 
     def _add(self, archive: zipfile.ZipFile, name: str, pieces: Iterator[bytes], *, compressed: bool = True) -> None:
         entry = zipfile.ZipInfo(name, time.gmtime(max(self._info.created, _FIRST_ZIP_TIME))[:6])
         entry.compress_type = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
-        with archive.open(entry, "w", force_zip64=True) as member:
+        with archive.open(entry, "w", force_zip64=True) as member:  # the size isn't known yet
             for piece in pieces:
                 member.write(piece)
 

@@ -292,7 +292,7 @@ class TensorboardTracker(TensorboardPrecheck):
                 shared = option_directory(self._info, "TENSORBOARD_DIR") is not None
                 for stale in self._directory.glob(f"events.out.tfevents.*{SUFFIX}"):
                     if _is_ours(stale.name, self._info, shared=shared):
-                        remove(stale)
+                        remove(stale)  # its state is lost: what it has is written again
                 names.append(first)
             file = self._owned(names[-1]).open(self._committed.files.get(names[-1], 0))
         except FileShrunk as error:

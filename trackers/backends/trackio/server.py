@@ -225,7 +225,7 @@ def _of_status(response: Any, where: str) -> Exception:
     if code in (401, 403, 404) or "write_token" in text:
         return Refused(f"{where} refused ({code}): {text}; give TRACKIO_SERVER_URL with ?write_token=…")
     if code == 429 or code >= 500:
-        wait = response.headers.get("retry-after", "")
+        wait = response.headers.get("retry-after", "")  # seconds, or a date, which isn't taken
         return Unavailable(f"{where} answered {code}: {text}", float(wait) if wait.isdigit() else None)
     return Rejected(f"{where} answered {code}: {text}")
 

@@ -399,7 +399,7 @@ class _Writers:
         """
         stat = path.stat()
         if host == machines.host() and os.geteuid() in (0, stat.st_uid) and self._open is not None:
-            return os.path.realpath(path) in self._open
+            return os.path.realpath(path) in self._open  # this account sees whoever has it open
         written = min(stat.st_mtime, last or stat.st_mtime)  # a copy is younger than what it has
         return time.time() - written < (SILENT_S if sampled else SILENT_UNSAMPLED_S)
 

@@ -96,7 +96,7 @@ class Helper:
             text: what the user is told when this goes on.
         """
         pause_s = self._pauses_s[min(self.deaths, len(self._pauses_s) - 1)]
-        self.due_at = now + pause_s * random.uniform(1.0 - self._jitter, 1.0)
+        self.due_at = now + pause_s * random.uniform(1.0 - self._jitter, 1.0)  # what died together starts apart
         self.deaths += 1
         if self.deaths > QUIET_DEATHS and (not self.most or self.is_given_up):
             self._say(text)
