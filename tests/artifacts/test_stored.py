@@ -458,3 +458,20 @@ def test_change_that_is_not_written_whole_is_an_error(begin: Begin, monkeypatch:
     )
     with pytest.raises(UsageError, match="can't be written: No space left"):
         set_aliases(stored()._stored, ["one"])
+
+
+def test_parts_of_a_table_are_read_as_one(begin: Begin) -> None:
+    """As W&B's ``get`` gives a ``PartitionedTable``: rows of all parts, numbered through; each table with its mode."""
+    artifact = trackers.Artifact("dataset", "dataset")
+    artifact.add(trackers.media.PartitionedTable("parts"), "whole")
+    for name, rows in {"parts/one": [[1], [2]], "parts/two": [[3]], "other/three": [[4]]}.items():
+        artifact.add(trackers.Table(["a"], rows, log_mode="MUTABLE"), name)
+    artifact.add(trackers.media.PartitionedTable("."), "odd")
+    run = begin("maker")
+    run.log_artifact(artifact)
+    run.finish()
+    whole = stored().get("whole")
+    assert isinstance(whole, trackers.media.PartitionedTable)
+    assert (whole.parts_path, list(whole.iterrows())) == ("parts", [(0, [1]), (1, [2]), (2, [3])])
+    assert list(stored().get("odd").iterrows()) == []
+    assert stored().get("parts/two").log_mode == "MUTABLE"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import trackers
 from trackers import records
 from trackers.errors import UsageError
 from trackers.media import Image, PartitionedTable, RunMedia, Table
@@ -260,8 +261,8 @@ def test_artifact_speaks_wandb(tmp_path: Path, store: RunMedia) -> None:
     files = kept(store, record)
     assert files["weights/w.bin"] == b"w"
     assert (files["note.txt"], files["raw.bin"]) == (b"hello", b"\0")
-    table = {"_type": "table", "columns": ["a"], "data": [[1]], "ncols": 1, "nrows": 1}
-    assert json.loads(files["table.table.json"]) == table
+    table = json.loads(files["table.table.json"])
+    assert (table["columns"], table["data"], table["log_mode"]) == (["a"], [[1]], "IMMUTABLE")
     whole = {"_type": "partitioned-table", "parts_path": "parts"}
     assert json.loads(files["whole.partitioned-table.json"]) == whole
     with pytest.raises(UsageError, match="log the tables"):
@@ -450,3 +451,49 @@ def test_pixels_that_were_added_leave_the_picture_alone(store: RunMedia) -> None
     files = {str(path.relative_to(store.directory)) for path in store.directory.rglob("*") if path.is_file()}
     assert files == {file.file for file in record.files}
     assert len([file for file in files if file.endswith("png")]) == 3
+
+
+def tables_of(module: Any) -> dict[str, Any]:
+    """Tables with cells of each type, made with a module that has W&B's names."""
+    pixels = np.zeros((2, 2, 3), np.uint8)
+    layers: dict[str, Any] = {
+        "boxes": {"p": {"class_labels": {1: "cat"}, "box_data": [
+            {"position": {"middle": [1, 1], "width": 1, "height": 1}, "domain": "pixel", "class_id": 1,
+             "scores": {"sure": 0.5}}]}},
+        "masks": {"m": {"mask_data": np.zeros((2, 2), np.uint8), "class_labels": {0: "ground", 2: "dog"}}},
+    }  # fmt: skip
+    plain, drawn = module.Image(pixels), module.Image(pixels, **layers)
+    columns = {
+        "number": [1, 2.5], "text": ["a", None], "truth": [True, False], "nothing": [None, None], "list": [[1, 2], [3]],
+        "texts": [["x", None], ["y", "z"]], "any": [["x", None], [None, None]],
+        "mapping": [{"a": 1, "b": [True]}, {"a": 2, "b": [False]}],
+        "picture": [plain, plain], "drawn": [drawn, plain], "page": [module.Html("<b>"), None],
+    }  # fmt: skip
+    rows = list(zip(*columns.values(), strict=True))
+    tables = {"all": module.Table(columns=list(columns), data=rows), "none": module.Table(columns=["a"], data=[])}
+    mixed: list[list[Any]] = [[1], ["x"], [[1]]]
+    tables["mixed"] = module.Table(columns=["a"], data=mixed, allow_mixed_types=True)
+    for mode in ("MUTABLE", "INCREMENTAL"):
+        tables[mode] = module.Table(columns=["a"], data=[[1]], log_mode=mode)
+    return tables
+
+
+def test_table_in_an_artifact_is_described_as_by_wandbs_client(store: RunMedia) -> None:
+    """The types of its columns and its mode, which W&B's pages read."""
+    import wandb
+
+    theirs, ours = wandb.Artifact("a", "t"), Artifact("a", "t")
+    for name, table in tables_of(wandb).items():
+        theirs.add(table, name)
+    for name, table in tables_of(trackers).items():
+        ours.add(table, name)
+    files = kept(store, log(ours, store))
+    of_older = {"box_class_maps", "mask_class_maps"}  # of which clients before 0.31 know nothing
+
+    def described(content: str | bytes) -> Any:
+        return json.loads(content, object_hook=lambda found: {
+            key: value for key, value in found.items() if key not in of_older}) | {"data": None}  # fmt: skip
+
+    for name in tables_of(trackers):
+        entry = theirs.manifest.entries[f"{name}.table.json"]
+        assert described(files[f"{name}.table.json"]) == described(Path(str(entry.local_path)).read_text()), name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import logging
 import os
@@ -184,7 +185,15 @@ class StoredArtifact(Artifact):
             return None
         with self._open_file(entries[path]) as file:
             content = file.read(confined.READ_BYTES)
-        return artifact_media.value(content, f"{self.name}: {path}", lambda of: self.get_entry(of).download())
+        return artifact_media.value(
+            content, f"{self.name}: {path}", lambda of: self.get_entry(of).download(), self._tables_below
+        )
+
+    def _tables_below(self, folder: str) -> list[Callable[[], Any]]:
+        """What reads each table below a directory, by their paths."""
+        paths = sorted(file.path for file in self._stored.files if file.path.startswith(f"{folder.rstrip('/')}/"))
+        suffix = artifact_media.path_of("", "table")
+        return [functools.partial(self.get, path) for path in paths if path.endswith(suffix)]
 
     def download(
         self,

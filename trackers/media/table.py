@@ -257,7 +257,7 @@ class JoinedTable(MediaValue):
 
 
 class PartitionedTable(MediaValue):
-    """The tables below a directory of an artifact as one, for W&B's page of it: ``Artifact.add`` takes it, no run.
+    """The tables below a directory of an artifact as one: ``Artifact.add`` takes it, no run.
 
     Args:
         parts_path: the directory's path in the artifact.
@@ -267,6 +267,29 @@ class PartitionedTable(MediaValue):
 
     def __init__(self, parts_path: str) -> None:
         self.parts_path = parts_path
+        self._parts: list[Callable[[], Table]] = []
+
+    def of(self, parts: list[Callable[[], Table]]) -> PartitionedTable:
+        """This one, with what reads its parts: as ``get`` of an artifact gives it."""
+        self._parts = parts
+        return self
+
+    def iterrows(self) -> Iterator[tuple[int, list[Any]]]:
+        """Index and cells of each row, one part after the other; nothing before ``get`` of an artifact gave it.
+
+        Raises:
+            UsageError: two parts have other columns.
+        """
+        columns: list[Any] | None = None
+        count = 0
+        for read in self._parts:
+            part = read()
+            columns = part.columns if columns is None else columns
+            if part.columns != columns:
+                raise UsageError(f"the parts of {self.parts_path} have other columns: {columns} and {part.columns}")
+            for _, row in part.iterrows():
+                yield count, row
+                count += 1
 
     def items(self, store: MediaStore) -> list[MediaFile]:
         raise UsageError("a PartitionedTable lies in an artifact: log the tables that are its parts, or the artifact")

@@ -7,7 +7,7 @@ import base64
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from trackers.errors import Damaged
 from trackers.formats import pixels
 from trackers.media import Audio, Html, Image, MediaStore, Molecule, Object3D, Table, Video
 from trackers.media.base import MediaValue
-from trackers.media.table import JoinedTable, PartitionedTable
+from trackers.media.table import LOG_MODES, JoinedTable, PartitionedTable
 from trackers.records import ArtifactFile, MediaFile
 from trackers.support.interruption import pass_on, suppress
+from trackers.values import column_types
 
 KINDS: dict[str, tuple[str, str, Callable[..., Any]]] = {
     "image": ("image-file", "images", Image),
@@ -63,25 +64,17 @@ def _add_files(
         columns, rows = value.cells(store)
         data = [[_cell(cell, store, keep) for cell in row] for row in rows]
         described = {"_type": "table", "columns": columns, "data": data, "ncols": len(columns), "nrows": len(data)}
-        types = {name: {"wb_type": _column_type(row[index] for row in data)} for index, name in enumerate(columns)}
-        if {"wb_type": "any"} in types.values():  # else W&B's client finds them itself
-            described["column_types"] = {"wb_type": "typedDict", "params": {"type_map": types}}
+        words = {kind: word for kind, (word, *_) in KINDS.items()}
+        described["column_types"] = column_types.of_columns(columns, rows, words)
+        described["log_mode"] = getattr(value, "log_mode", "IMMUTABLE")
+        if described["log_mode"] == "INCREMENTAL":
+            described |= {"increment_num": 0, "previous_increments_paths": []}
     elif isinstance(value, PartitionedTable):
         described = {"_type": value.type, "parts_path": value.parts_path}
     else:
         (item,) = value.items(store)
         described = _described(value.type, item, store, keep)
     keep(path_of(name, value.type), json.dumps(described, sort_keys=True).encode())
-
-
-def _column_type(cells: Iterable[Any]) -> str:
-    """W&B's word for cells of any type, or of one type that it finds itself."""
-    kinds = {
-        "number" if type(cell) in (int, float) else cell.get("_type", "any") if isinstance(cell, dict)
-        else "any" if isinstance(cell, list) else type(cell).__name__
-        for cell in cells if cell is not None
-    }  # fmt: skip
-    return "any" if len(kinds) > 1 or "any" in kinds else "unknown"
 
 
 def _described(kind: str, item: MediaFile, store: MediaStore, keep: Callable[[str, bytes], str]) -> dict[str, Any]:
@@ -142,20 +135,26 @@ def _cell(cell: Any, store: MediaStore, keep: Callable[[str, bytes], str]) -> An
 
 def names(name: str) -> Iterator[str]:
     """The files that may describe the value of a name."""
-    yield from (path_of(name, kind) for kind in KINDS)
+    yield from (path_of(name, kind) for kind in (*KINDS, PartitionedTable.type))
 
 
-def value(content: bytes, where: str, file_of: Callable[[str], str]) -> Any:
+def value(
+    content: bytes, where: str, file_of: Callable[[str], str], below: Callable[[str], list[Callable[[], Any]]]
+) -> Any:
     """The value that a file describes.
 
     Args:
         file_of: the path of another file of the artifact, by its name there.
+        below: what reads each of the tables below a directory of the artifact.
 
     Raises:
         Damaged: it describes none. NotFound: as of ``file_of``.
     """
     try:
-        return _value(json.loads(content), file_of)
+        described = json.loads(content)
+        if described.get("_type") == PartitionedTable.type:
+            return PartitionedTable(described["parts_path"]).of(below(described["parts_path"]))
+        return _value(described, file_of)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         pass_on(error)
         raise Damaged(f"{where} describes no media") from None
@@ -164,8 +163,9 @@ def value(content: bytes, where: str, file_of: Callable[[str], str]) -> Any:
 def _value(described: Mapping[str, Any], file_of: Callable[[str], str]) -> Any:
     kind = next((kind for kind, (word, *_) in KINDS.items() if word == described.get("_type")), "table")
     if kind == "table":
-        rows = [[_cell_value(cell, file_of) for cell in row] for row in described["data"]]
-        return Table(list(described["columns"]), rows)
+        cells = [[_cell_value(cell, file_of) for cell in row] for row in described["data"]]
+        mode = described.get("log_mode")
+        return Table(list(described["columns"]), cells, log_mode=mode if mode in LOG_MODES else LOG_MODES[0])
     file = file_of(described["path"])
     if kind == "html":
         with open(file, encoding="utf-8") as page:
