@@ -282,7 +282,9 @@ ROWS = {
     "test_file_of_nothing_is_neither_packed_nor_compared "
     "test_run_of_holes_is_resumed_edited_and_copied test_file_that_is_far_longer_than_any_that_was_logged_is_rejected "
     "test_file_that_is_none_is_refused test_folder_that_is_a_link_is_not_listed_written_or_emptied "
-    "test_folder_that_is_a_link_leads_nowhere test_file_that_is_none_is_not_read",
+    "test_folder_that_is_a_link_leads_nowhere test_file_that_is_none_is_not_read "
+    "test_files_behind_a_link_that_came_later_are_not_the_runs test_file_whose_name_is_a_pattern_is_read_alone "
+    "test_run_that_becomes_a_link_after_it_was_found_is_not_summed_up",
     "new files": "test_new_files_are_exclusive_and_plain test_other_name_of_ones_own_file_is_not_written_to "
     "test_what_another_account_put_in_its_place_is_not_written_to "
     "test_folder_that_another_account_put_there_is_not_filled "
@@ -332,7 +334,7 @@ ROWS = {
     "test_wheel_that_requires_an_address_is_refused test_folder_of_wheels_with_what_leads_elsewhere_is_refused",
     "a redirect by a server": "test_redirect_of_a_store_carries_no_key test_redirect_takes_no_keys_elsewhere "
     "test_redirect_of_a_trackio_server_carries_no_login test_redirect_of_a_wandb_server_carries_no_key "
-    "test_other_address_is_not_followed",
+    "test_redirect_of_an_mlflow_server_carries_no_login test_other_address_is_not_followed",
     "the run's directory and all in it": "test_files_of_a_run_are_for_whom_it_is_shared_with "
     "test_files_of_ranks_are_as_private_as_the_run",
     "in it, text of files": "test_uncommitted_patch_is_its_owners_alone test_refused_records_are_their_owners_alone "
@@ -402,7 +404,8 @@ SENTENCES = {
     "`.config` and defconfigs": "test_file_of_the_directory_names_nothing_elsewhere "
     "test_directorys_own_file_names_no_program",
     "Such an option is left out": "test_file_of_the_directory_names_nothing_elsewhere",
-    "A link, and what is no": "test_config_that_is_no_plain_file_of_some_size_is_refused",
+    "A link, and what is no": "test_config_that_is_no_plain_file_of_some_size_is_refused "
+    "test_list_of_defconfigs_shows_nothing_of_other_files",
     "A `Kconfig` that sources": "test_tree_of_the_directory_reaches_nothing",
     "If it does more": "test_own_tree_is_data_until_it_is_named",
     "Defaults or conditions in": "test_chain_of_thousands_is_one_clear_error",
@@ -416,8 +419,10 @@ SENTENCES = {
     "A file that you name": "test_defconfig_by_name_and_path",
     "The commands `trackers` and": "test_program_takes_no_module_from_the_directory",
     "`python -m trackers` is": "test_program_takes_no_module_from_the_directory",
+    "So is an empty or relative": "test_empty_part_of_pythonpath_installs_nothing",
     "Plug-ins are programs": "test_variable_limits_what_counts",
-    "What looks like one": "test_what_lies_in_the_current_directory_is_not_installed",
+    "What looks like one": "test_what_lies_in_the_current_directory_is_not_installed "
+    "test_empty_part_of_pythonpath_installs_nothing",
     "`trackers doctor` lists": "test_doctor_says_whose_code_runs test_record_of_a_run_names_its_plugins "
     "test_variable_limits_what_counts",
     "Secrets are masked": "test_texts_of_other_libraries_and_messages_have_no_keys "

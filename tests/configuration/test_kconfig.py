@@ -996,6 +996,18 @@ def test_config_that_is_no_plain_file_of_some_size_is_refused(kind: str, tmp_pat
         resolve(cwd=here, defconfig="mine")
 
 
+def test_list_of_defconfigs_shows_nothing_of_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a defconfig is for stands in its first line; that of a file elsewhere isn't read through a link."""
+    write(tmp_path, "# of a private file\n", "elsewhere/secret")
+    mine = write(tmp_path, "# mine\n", "here/defconfigs/mine")
+    (mine.parent / "link").symlink_to(tmp_path / "elsewhere/secret")
+    (mine.parent / "ours").symlink_to(files.find_defconfig("wandb", tmp_path)[0])
+    monkeypatch.chdir(tmp_path / "here")
+    listed = files.list_defconfigs(tmp_path / "here")
+    assert [files.describe(listed[name]) for name in ("mine", "link")] == ["mine", ""]
+    assert files.describe(listed["ours"]).startswith("W&B")
+
+
 def test_option_that_is_defined_again_and_again_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """kconfiglib would take hours for a directory's file of 200 kB: the package's own options count in its place."""
     write(tmp_path, "menuconfig X\n" * 9000 + 'source "$(TRACKERS_KCONFIG)"\n', "Kconfig")

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.fakes.wandb_server import WandbServer
 from tests.fuzz.answers import WANDB_RUN, wandb_records
 from tests.helpers import Driver, run_info, stream
 from trackers.errors import TrackersError
+from trackers.readers.mlflow.reader import MlflowReader
 from trackers.readers.wandb import api, fetch
 from trackers.readers.wandb.api import WandbReader
 from trackers.records import Config, Start
@@ -157,6 +159,37 @@ def test_redirect_of_a_wandb_server_carries_no_key(
                 WandbReader().runs("someone/digits")
     assert heard
     assert_no_key(stolen)
+
+
+@pytest.mark.parametrize("elsewhere", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("code", [302, 307, 308])
+def test_redirect_of_an_mlflow_server_carries_no_login(
+    elsewhere: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a token nor a password goes where a server sends the client; what .netrc has for that host does."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    for login in ("token", "password", "netrc"):
+        monkeypatch.delenv("MLFLOW_TRACKING_TOKEN", raising=False)
+        with hostile_server(lambda method, path: (404, {}, b"{}"), elsewhere) as (there, stolen):
+            moved = (code, {"Location": f"{there}/moved"}, b"")
+            with hostile_server(lambda method, path, moved=moved: moved) as (hostile, heard):
+                if login == "token":
+                    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "readers-token")
+                elif login == "netrc":
+                    (tmp_path / "netrc").write_text("machine localhost login me password of-localhost\n")
+                    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+                else:
+                    hostile = hostile.replace("//", "//me:readers-password@")
+                with pytest.raises(TrackersError):
+                    MlflowReader().runs(f"{hostile}#digits")
+        sent, taken = (
+            [base64.b64decode(word + "==").decode("latin-1") for word in re.findall(r"Basic ([\w+/]+)", str(what))]
+            for what in (heard, stolen)
+        )
+        assert stolen
+        assert ("readers-token" in str(heard), "me:readers-password" in sent) == (login == "token", login == "password")
+        assert "readers-token" not in str(stolen)
+        assert taken == (["me:of-localhost"] if login == "netrc" and elsewhere == "localhost" else [])
 
 
 @pytest.mark.slow

@@ -16,9 +16,19 @@ import pytest
 
 from tests import accounts
 from tests.analysis.support import write_run
+from tests.helpers import run_info
 from tests.journal.test_trust import tree
+from trackers.analysis import collect, run_files
+from trackers.analysis.run_stats import RunStats
+from trackers.backends.shared import kept_file, media_files
+from trackers.copying import staging
+from trackers.errors import TrackersError
 from trackers.journal.run_directory import RunDirectory
+from trackers.readers import logged_tables
+from trackers.readers.reader import SourceRun
+from trackers.records import MediaFile
 from trackers.relay.delivery.cursor_file import read_account
+from trackers.ui.media import shown_file
 
 pytestmark = [
     pytest.mark.skipif(not accounts.possible(), reason="needs a second account: root, and mounts of its own"),
@@ -279,3 +289,70 @@ def test_run_in_sticky_folders_is_replaced_by_nobody_else(sticky: bool, place: P
         assert (done.returncode != 0, path.is_dir()) == (sticky, sticky), done.stderr
         if not sticky:
             Path(f"{path}.moved").rename(path)
+
+
+def _shown(link: Path) -> object:
+    return shown_file("media/key.txt", "txt", "html", link, "key")
+
+
+def _delivered(link: Path) -> object:
+    return media_files.path(run_info(link), MediaFile(file="media/key.txt", format="txt"))
+
+
+def _delivered_whole(link: Path) -> object:
+    return media_files.content(run_info(link), MediaFile(file="media/key.txt", format="txt"))
+
+
+def _kept(link: Path) -> object:
+    kept = link.parent / "tracker/key.txt"
+    kept_file.keep(run_info(link), link / "media/key.txt", kept, link.parent / "tracker", Path(".part-"))
+    return kept.read_text()
+
+
+def _copied(link: Path) -> object:
+    run = SourceRun(source="r", id="r", directory=str(link))
+    name = staging._copy_file(run, "media/key.txt", RunDirectory(link.parent / "copy"))
+    return (link.parent / "copy" / name).read_text()
+
+
+def _fetched(link: Path) -> object:
+    return run_files._open_file("media/key.txt", link)
+
+
+def _tabled(link: Path) -> object:
+    return logged_tables.payload(MediaFile(file="media/key.txt", format="json"), link)
+
+
+@pytest.mark.parametrize("reads", [_shown, _delivered, _delivered_whole, _kept, _copied, _fetched, _tabled])
+def test_files_behind_a_link_that_came_later_are_not_the_runs(reads: Callable[[Path], object], place: Path) -> None:
+    """A run names a file, and its directory becomes another account's link to a folder of this one that has such a
+    file: nobody shows, delivers or copies that."""
+    (place / "own/media").mkdir(parents=True)
+    (place / "own/media/key.txt").write_text('"private"')
+    (place / "copy").mkdir()
+    (place / "tracker").mkdir()
+    link = place / "r"
+    link.symlink_to(place / "own")
+    reads(link)
+    os.lchown(link, 65534, 65534)
+    for made in (place / "copy", place / "tracker"):
+        shutil.rmtree(made)
+        made.mkdir()
+    with pytest.raises((TrackersError, OSError)):
+        reads(link)
+    assert not any(file.is_file() for made in ("copy", "tracker") for file in (place / made).rglob("*"))
+
+
+def test_run_that_becomes_a_link_after_it_was_found_is_not_summed_up(place: Path) -> None:
+    """compare and sql find runs first, and read them then: what came in a run's place meanwhile isn't read."""
+    own = write_run("own", ROWS, root=place / "private")
+    link = place / "runs/p/r"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(own)
+    ((found,), problems) = collect._own_runs([RunDirectory(link)], {}, RunStats)
+    assert (found.source, problems) == (str(own), [])
+    os.lchown(link, 65534, 65534)
+    shutil.rmtree(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", ignore_errors=True)
+    found_now, problems = collect._own_runs([RunDirectory(link)], {}, RunStats)
+    assert found_now == []
+    assert "another account's link" in problems[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests import ROOT
 from tests.plugin_site import install
 from trackers.backends import registry
 from trackers.cli.app import app
@@ -244,3 +247,19 @@ def test_what_lies_in_the_current_directory_is_not_installed(
     assert "evil" not in plugins.targets("trackers.trackers")
     monkeypatch.setattr(sys, "path", [*others, str(tmp_path)])
     assert plugins.targets("trackers.trackers")["evil"] == "evil:Tracker"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("named", "counts"), [("{0}:", False), (":{0}", False), (".", False), ("{0}", False), ("{0}:{1}", True)]
+)
+def test_empty_part_of_pythonpath_installs_nothing(named: str, counts: bool, tmp_path: Path) -> None:
+    """`PYTHONPATH=:/my/code` means the current directory, too: what lies there is no plug-in unless it is named."""
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    install(here, "evil", {"trackers": {"evil": "evil:Tracker"}})
+    look = "from trackers.support import plugins; print(plugins.targets('trackers.trackers'))"
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([named.format(elsewhere, here), str(ROOT)])}
+    done = subprocess.run([sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-c", look], cwd=here,
+                          env=environ, capture_output=True, text=True, check=True)  # fmt: skip
+    assert ("evil" in done.stdout) == counts

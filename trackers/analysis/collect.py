@@ -133,11 +133,12 @@ def _own_runs(
         else:
             missing.append(number)
     problems = []
-    for number, answer in zip(missing, _read([runs[number].path.resolve() for number in missing]), strict=True):
+    for number, answer in zip(missing, _read([runs[number].path.absolute() for number in missing]), strict=True):
         if isinstance(answer, str):
             problems.append(answer)
             continue
         stats[number] = answer
+        answer.source = str(runs[number].path.resolve())  # read by its own path, which leads through no link of others
         folder, name = os.path.split(str(runs[number].path))
         caches[folder].put(name, fingerprints[number], answer)
     for cache in caches.values():
@@ -194,10 +195,11 @@ def serve() -> None:
 
 def _start(share: Sequence[Path]) -> subprocess.Popen[bytes]:
     home = str(Path(__file__).resolve().parents[2])
+    paths = [path for path in sys.path if os.path.isabs(path) and path != os.getcwd()]
     code = f"import sys; sys.path.insert(0, {home!r}); from trackers.analysis.collect import serve; serve()"
     helper = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=home,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if os.path.isabs(path))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )  # fmt: skip
     assert helper.stdin is not None
     helper.stdin.write(msgspec.msgpack.encode([os.fsencode(path) for path in share]))

@@ -192,7 +192,7 @@ def _pictures(runs: Sequence[PlottedRun]) -> Iterator[str]:
 def _as_markdown(item: MediaFile, root: Path) -> str:
     """A picture as Markdown; "" where it can't be shown."""
     try:
-        content = _png(item, root.resolve())
+        content = _png(item, root.absolute())
     except (ImportError, OSError, ValueError):
         return ""
     address = f"data:image/png;base64,{base64.b64encode(content).decode()}"

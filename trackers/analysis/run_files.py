@@ -289,7 +289,7 @@ def _open_file(file: str, root: Path | None) -> BinaryIO:
     """
     if root is None or not confined.is_inside(file):
         raise NotFound(f"{file!r} is no file in the run's directory")
-    root = root.resolve()
+    root = root.absolute()
     try:
         check_size(root / file)
         return confined.open_file(root / file, root=root)

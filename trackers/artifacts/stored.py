@@ -352,7 +352,7 @@ class StoredArtifact(Artifact):
             if same is None or not confined.is_inside(same.file):
                 continue
             try:
-                directory = maker.directory.resolve()
+                directory = maker.directory.absolute()
                 return confined.open_file(directory / same.file, root=directory)
             except OSError as error:
                 pass_on(error)

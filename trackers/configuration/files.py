@@ -64,9 +64,11 @@ def list_defconfigs(cwd: Path) -> dict[str, Path]:
 
 
 def describe(path: Path) -> str:
-    """The first comment of a defconfig: what it is for."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        first = lines.readline(MOST_ABOUT)
+    """The first comment of a defconfig: what it is for; "" for one that isn't to be read."""
+    try:
+        first = _lines(path, path.name, untrusted(path, Path.cwd()))[0][:MOST_ABOUT]
+    except ConfigError:
+        return ""
     return first.lstrip("# ").strip() if first.startswith("#") else ""
 
 

@@ -312,15 +312,15 @@ def _into_journal(source_records: Iterator[Record], run: SourceRun, directory: R
 def _copy_file(run: SourceRun, file: str, directory: RunDirectory, logged: int | None = None) -> str:
     """Copy a file into the journal's own folder, under a name that is the same each time. Returns its path there.
     logged: its size then, if it is known. What is far longer, or mostly holes, isn't copied."""
-    base = Path(run.directory).resolve()
+    base, own = Path(run.directory).absolute(), directory.path.absolute()
     source, most = base / file, None if logged is None else max(logged, confined.READ_BYTES)
     usable = run.directory and confined.is_inside(file) and confined.is_file(source, root=base, most=most)
     if not usable or (most is None and is_hollow(source)):
         if run.directory and LEFT_OUT not in run.note:
             add_note(run, f"{LEFT_OUT}: {file}")
         return file  # its tracker will refuse it by name
-    if source.is_relative_to(directory.path.resolve()):
-        return str(source.relative_to(directory.path.resolve()))
+    if source.is_relative_to(own):
+        return str(source.relative_to(own))
     digest = hashlib.sha256(f"{run.source}\0{file}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
     name = f"media/{digest[:2]}/{digest}{source.suffix}"
     if file.startswith("media/"):

@@ -77,7 +77,7 @@ def deliver_later(run: RunDirectory) -> None:
     """
     if not awaits(run):
         info, _ = trust.delivered(run)
-        words = arguments("sync", run.path.resolve(), SyncPlan(_trackers_to_name(run)))
+        words = arguments("sync", run.path.absolute(), SyncPlan(_trackers_to_name(run)))
         helper_process.start(run, words, info=info, detached=True)
 
 

@@ -104,7 +104,7 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
         env[JOB_GPUS_PASSED] = str(os.getpid())
     env.update(carried())
     if "PYTHONPATH" in env:
-        parts = [part for part in env["PYTHONPATH"].split(os.pathsep) if not part.endswith(_STARTUP)]
+        parts = [part for part in env["PYTHONPATH"].split(os.pathsep) if part and not part.endswith(_STARTUP)]
         env["PYTHONPATH"] = os.pathsep.join(parts)
     env["CUDA_VISIBLE_DEVICES"] = ""  # a context of theirs would take memory of training's GPUs
     env.update(dict.fromkeys(_ONE_THREAD, "1"))

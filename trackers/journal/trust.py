@@ -46,7 +46,7 @@ def delivered(run: RunDirectory, *, trusted: bool = False) -> tuple[RunInfo, str
     if not owner and signature.valid(info):
         return info, ""
     home = os.environ.get(READER_DIRECTORY) or os.getcwd()
-    options, left_out = _options(info.options, home, run.path.resolve())
+    options, left_out = _options(info.options, home, run.path.absolute())
     foreign = msgspec.structs.replace(info, options=options, home=home, foreign=True)
     if not left_out:
         return foreign, ""

@@ -161,7 +161,7 @@ def payload(item: MediaFile, root: Path | None, most_bytes: int = confined.READ_
         return item.data
     if root is None or not confined.is_inside(item.file):
         raise NotFound(f"{item.file} isn't on this disk")
-    root = root.resolve()
+    root = root.absolute()
     try:
         return msgspec.json.decode(confined.read(root / item.file, root=root, most=most_bytes))
     except OSError as error:

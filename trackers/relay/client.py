@@ -125,7 +125,7 @@ class RelayClient:
             self._bell = None
 
     def _arguments(self, plan: RelayPlan) -> list[str]:
-        return arguments("relay", self._run.path.resolve(), plan)
+        return arguments("relay", self._run.path.absolute(), plan)
 
     def _fork_by_agent(self, plan: RelayPlan) -> KnownHelper | None:
         """Have this machine's agent fork the relay; None if there is no agent, or a relay of this run died earlier.

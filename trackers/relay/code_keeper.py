@@ -277,7 +277,7 @@ class CodeKeeper(RelayPart):
         task = CaptureTask(self._attempt, os.getpid())
         return helper_process.start(
             self._run,
-            arguments("code", self._run.path.resolve(), task),
+            arguments("code", self._run.path.absolute(), task),
             avoid=avoided_by(self._info),
             new_session=False,
             info=self._info,

@@ -228,7 +228,7 @@ class Deliveries:
             process = None if deaths else self._forked(child.name, plan)  # it may have died of being a fork
             process = process or helper_process.start(
                 self._run,
-                arguments("delivery", self._run.path.resolve(), plan),
+                arguments("delivery", self._run.path.absolute(), plan),
                 python=self._pythons.get(child.name, ""),
                 avoid=self._avoid,
                 new_session=self._own_session,
@@ -250,7 +250,7 @@ class Deliveries:
         """A delivery that another interpreter's agent forks; it leads a session, which gives way to training's."""
         started = processes.process_start(plan.parent)
         told = msgspec.structs.replace(plan, bell=BELL, parent_start=started, nice=self.nice)
-        return self.agents.fork(name, arguments("delivery", self._run.path.resolve(), told), plan.bell, self.nice)
+        return self.agents.fork(name, arguments("delivery", self._run.path.absolute(), told), plan.bell, self.nice)
 
     def _has_news(self, child: Child) -> bool:
         """Whether there are new records for a delivery that had everything when it gave its slot back."""

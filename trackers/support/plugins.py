@@ -53,6 +53,19 @@ that messages say what to install."""
 _METADATA = (".dist-info", ".egg-info")
 
 
+def _unnamed() -> frozenset[str]:
+    """What Python made of the empty and relative parts of PYTHONPATH (``:/my/code`` has an empty one): whichever
+    directory the process began in, so that nobody installed what lies there."""
+    parts = (os.environ.get("PYTHONPATH") or os.sep).split(os.pathsep)
+    try:
+        return frozenset(os.path.abspath(part) for part in parts if not os.path.isabs(part))
+    except OSError:  # that directory is gone
+        return frozenset()
+
+
+_UNNAMED = _unnamed()
+
+
 class Plugin(NamedTuple):
     """A distribution that brings something. brings: what, by group and name. allowed: not left out by the variable."""
 
@@ -136,7 +149,7 @@ def _found() -> tuple[PluginEntry, ...]:
     with contextlib.suppress(OSError):
         if first and os.path.samefile(first, os.curdir):  # `python -m` and notebooks: nobody installed what lies there
             first = ""
-    return _look(tuple(filter(None, (first, *others))))
+    return _look(tuple(path for path in (first, *others) if path and path not in _UNNAMED))
 
 
 @functools.lru_cache(maxsize=8)

@@ -138,7 +138,7 @@ class DescriptorCapture:
         with theirs:
             self._bell = own
             task = TeeTask(
-                pid=self._pid, pid_start=processes.process_start(self._pid), folder=str(self._run.console.resolve()),
+                pid=self._pid, pid_start=processes.process_start(self._pid), folder=str(self._run.console.absolute()),
                 rank=self._rank, attempt=self._attempt, most_bytes=self._most_bytes, bell=theirs.fileno(),
                 streams=[GivenStream(entry.name, entry.memory, entry.before.number) for entry in self._redirections],
             )  # fmt: skip
@@ -146,7 +146,7 @@ class DescriptorCapture:
                 theirs.fileno(),
                 *(fd for redirection in self._redirections for fd in (redirection.memory, redirection.before.number)),
             ]
-            words = arguments("tee", self._run.path.resolve(), task)
+            words = arguments("tee", self._run.path.absolute(), task)
             self._helper = helper_process.start(self._run, words, pass_fds=tuple(fds), fresh=True, detached=True)
 
     def _leave(self, shown: bool = True) -> None:

@@ -188,7 +188,7 @@ def _histogram(data: Any) -> dict[str, Any]:
 def _read(file: str, root: Path) -> bytes:
     if not file or not confined.is_inside(file):
         raise NotFound("it has no file below the run's directory")
-    root = root.resolve()
+    root = root.absolute()
     try:
         return confined.read(root / file, root=root, most=FILE_BYTES)
     except OSError as error:

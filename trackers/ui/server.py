@@ -282,10 +282,7 @@ class Handler(BaseHTTPRequestHandler):
         own = self.server.deed_token
         if not own:
             return "this page only shows runs: it was started with --read-only, or others can reach it"
-        origins = self.headers.get_all("Origin") or []
         given = self.headers.get("X-Trackers-Token", "")
-        if not all(self.server.is_own_origin(origin) for origin in origins):
-            return "another site asks"
         if not hmac.compare_digest(given.encode(), own.encode()):
             return "the page is an older one: load it again"
         return self._refused(content=True)
@@ -299,7 +296,9 @@ class Handler(BaseHTTPRequestHandler):
             "navigate",
             "document",
         )
-        if asks not in ("none", "same-origin") and not follows_link:
+        origins = self.headers.get_all("Origin") or []  # browsers send Sec-Fetch-Site to trustworthy addresses alone
+        foreign = asks not in ("none", "same-origin") and not follows_link
+        if foreign or not all(self.server.is_own_origin(origin) for origin in origins):
             return "another site asks"
         lengths = {*(self.headers.get_all("Content-Length") or []), "0"}
         if not content and (len(lengths) > 1 or self.headers.get("Transfer-Encoding")):

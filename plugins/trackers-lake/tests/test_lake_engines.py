@@ -125,7 +125,8 @@ for query in (
     "select max(run) over w from runs window w as (partition by reflect('java.lang.System', 'getenv', 'HOME'))",
     "select max(run) over w from runs window v as (partition by (select max(value) from text.`/etc/passwd`)), w as v",
     "select from_avro(x'00', 'x', map('avroSchemaUrl', '/etc/passwd'))",
-    "select from_protobuf(x'00', 'M', '/etc/passwd')",
+    "select from_protobuf(x'00', 'M', '/etc/passwd')", "with own as (select * from own) select * from own",
+    "select * from (with own as (select 1) select * from own) cross join own", "with Own as (select 1) select 1",
 ):
     try:
         found = sql(query, [sys.argv[1]], engine="spark")

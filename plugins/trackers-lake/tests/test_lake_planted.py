@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from test_lake_commands import run_cli
 from trackers_lake.tables import Lake
 
+import trackers
 from tests.analysis.support import write_run
 from trackers.errors import Damaged, TrackersError
 
@@ -68,6 +71,21 @@ def use(lake: Path, name: str) -> None:
     made = Lake(lake)
     made.snapshot("metrics")
     made.store.get(name, 100)
+
+
+def test_file_whose_name_is_a_pattern_is_read_alone(lake: Path, tmp_path: Path) -> None:
+    """DuckDB takes `*`, `?` and `[` in a path for others' names, which may be links: here they are signs."""
+    (log,) = (lake / "runs/_delta_log").glob("*.json")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if "add" in line:
+            (lake / "runs" / line["add"]["path"]).rename(lake / "runs/r[a]*?.parquet")
+            line["add"]["path"] = quote("r[a]*?.parquet")
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "private").write_text("no table of this lake")
+    for name in ("ra.parquet", "ra1x.parquet"):
+        (lake / "runs" / name).symlink_to(tmp_path / "private")
+    assert trackers.sql("select run from runs", [f"lake:{lake}"]).to_pylist() == [{"run": "one"}]
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])

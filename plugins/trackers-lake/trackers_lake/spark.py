@@ -107,7 +107,7 @@ def _need_confined(session: Any, query: str) -> None:
         elif kind == "UnresolvedRelation":
             asked.append(tuple(_each(plan.multipartIdentifier())))
         elif kind == "UnresolvedWith":
-            names.update(alias.identifier().name().lower() for alias in _each(plan.innerChildren()))
+            names.update(_own_name(session, alias) for alias in _each(plan.innerChildren()))
         elif kind == "UnresolvedTableValuedFunction":
             _need_known([name.lower() for name in _each(plan.name())], _TABLE_FUNCTIONS)
     for parts in asked:
@@ -138,6 +138,17 @@ def _is(session: Any, part: Any, kind: str) -> bool:
     from py4j.java_gateway import JavaObject, is_instance_of
 
     return isinstance(part, JavaObject) and bool(is_instance_of(session.sparkContext._gateway, part, kind))
+
+
+def _own_name(session: Any, alias: Any) -> str:
+    """The name that a query gives a part of its own (``WITH name AS``), where the session has nothing of that name.
+
+    Elsewhere in the query it may stand for what the session has: a table of the warehouse, or a view.
+    """
+    name = str(alias.identifier().name()).lower()
+    if name not in COLUMNS and session.catalog.tableExists("`" + name.replace("`", "``") + "`"):
+        raise UsageError(f"sql: Spark has a table {name[:80]!r} already: give that part of the query another name")
+    return name
 
 
 def _need_known(parts: list[str], names: Container[str]) -> None:

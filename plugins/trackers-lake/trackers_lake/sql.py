@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -115,8 +116,9 @@ def on_duckdb(connection: Any, views: LakeViews) -> list[str]:
             connection.register(raw, _dataset(views.lake, view))
         else:
             files = [str(views.lake.local_path(view.table, file)) for file in view.files]
-            paths += files
-            rows = connection.read_parquet(files, union_by_name=True, hive_partitioning=False)
+            named = [re.sub(r"([*?[])", r"[\1]", file) for file in files]  # else they are patterns
+            paths += {*files, *named}
+            rows = connection.read_parquet(named, union_by_name=True, hive_partitioning=False)
             lacking = [(name, kind) for name, kind in view.columns if name not in rows.columns]
             rows.create_view(f"{raw}_there" if lacking else raw)
             if lacking:  # an older release wrote all of these files

@@ -25,10 +25,15 @@ def keep(info: RunInfo, source: Path, path: Path, root: Path, temporary: Path) -
         make_folder(path.parent, root)
         with contextlib.suppress(FileNotFoundError):
             confined.remove(path, root=root)
-        with contextlib.suppress(OSError):
-            os.link(source, path, follow_symlinks=False)
+        base = Path(info.directory).absolute()
+        with (
+            contextlib.suppress(OSError),
+            confined.pinned(source, root=base) as kept,
+            confined.pinned(path, root=root) as new,
+        ):
+            os.link(kept, new, follow_symlinks=False)
             return
-        with confined.open_file(source, root=Path(info.directory).resolve()) as file:
+        with confined.open_file(source, root=base) as file:
             replace(path, temporary, iter(lambda: file.read(READ_BYTES), b""), root)
     except OSError as error:
         raise unavailable("write", path, error) from error

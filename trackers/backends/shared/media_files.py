@@ -40,7 +40,7 @@ def path(info: RunInfo, item: MediaFile | ArtifactFile) -> Path:
         Unavailable: it can't be read for now.
     """
     _open_file(info, item).close()
-    return Path(info.directory).resolve() / item.file
+    return Path(info.directory).absolute() / item.file
 
 
 def content(info: RunInfo, item: MediaFile) -> bytes:
@@ -62,7 +62,7 @@ def _open_file(info: RunInfo, item: MediaFile | ArtifactFile) -> BinaryIO:
     relative = Path(item.file)
     if relative.is_absolute() or ".." in relative.parts:
         raise Rejected(f"{item.file!r} lies outside the run's directory")
-    root = Path(info.directory).resolve()
+    root = Path(info.directory).absolute()
     logged = getattr(item, "size", None)
     most = int(info.option("TRACKER_MEDIA_MAX_MB", 50)) * 1_000_000 if logged is None else logged
     try:

@@ -109,7 +109,7 @@ class Reducing(RelayPart):
         task = ReducerTask(self._attempt, os.getpid(), self._wait_s, self._ended)
         return helper_process.start(
             self._run,
-            arguments("reduce", self._run.path.resolve(), task),
+            arguments("reduce", self._run.path.absolute(), task),
             avoid=avoided_by(self._info),
             new_session=self._beside.own_session,
             nice=0 if self._ended else self._beside.nice,

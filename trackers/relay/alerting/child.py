@@ -86,7 +86,7 @@ class Sending(RelayPart):
         self._started_size = self._length()
         return helper_process.start(
             self._run,
-            arguments("alerts", self._run.path.resolve(), AlertsPlan(os.getpid())),
+            arguments("alerts", self._run.path.absolute(), AlertsPlan(os.getpid())),
             avoid=avoided_by(self._info),
             new_session=self._beside.own_session,
             info=self._info,

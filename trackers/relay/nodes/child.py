@@ -175,7 +175,7 @@ class Fetching(RelayPart):
         )  # fmt: skip
         return helper_process.start(
             self._run,
-            arguments("fetch", self._run.path.resolve(), task),
+            arguments("fetch", self._run.path.absolute(), task),
             avoid=avoided_by(self._info),
             new_session=self._beside.own_session,
             info=self._info,

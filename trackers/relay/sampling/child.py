@@ -88,7 +88,7 @@ def _find_run(folder: Path, plan: SamplingPlan) -> tuple[RunDirectory, int] | No
     """Wait for the main rank's entry. Returns its run and attempt; None if this machine's rank ends before."""
     while _trains(plan):
         for registration in reversed(launch.registrations(folder)):
-            run = RunDirectory((folder / registration.run).resolve())
+            run = RunDirectory(Path(os.path.abspath(folder / registration.run)))
             if not launch.is_of(
                 folder, run, registration.attempt
             ):  # others may write to the folder: theirs don't count
@@ -272,7 +272,7 @@ class SamplerProcess(RelayPart):
 
     def _start(self, deaths: int) -> Any:
         plan = msgspec.structs.replace(self._plan, beat_fd=self._far_end)
-        path, text, nice = str(self._run.path.resolve()), msgspec.json.encode(plan).decode(), self._beside.nice
+        path, text, nice = str(self._run.path.absolute()), msgspec.json.encode(plan).decode(), self._beside.nice
         shared = None if self._shared is None or deaths >= len(RESTART_S) else self._shared
         process = None if shared is None else shared(path, text, nice, self._far_end)
         self._is_shared = process is not None
