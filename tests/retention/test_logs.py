@@ -184,8 +184,8 @@ def test_compressed_log_swapped_for_a_link_changes_no_permissions(monkeypatch: p
     secret.chmod(0o600)
     before = secret.stat()
 
-    def swap(path: Path) -> str:
-        digest = real(path)
+    def swap(path: Path, root: Path) -> str:
+        digest = real(path, root)
         path.rename(path.with_name("aside"))
         path.symlink_to(secret.absolute())
         return digest
@@ -196,6 +196,32 @@ def test_compressed_log_swapped_for_a_link_changes_no_permissions(monkeypatch: p
         carry_out(due_logs(Path("benchmark_results"))[0])
     after = secret.stat()
     assert (after.st_mode, after.st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize(("name", "content", "days"), [("x.log", TEXT, 8), ("x.log.gz", gzip.compress(TEXT), 40)])
+def test_folder_of_logs_that_becomes_a_link_leads_nowhere(name: str, content: bytes, days: int) -> None:
+    """All logs are listed before the first is worked on: who swaps a folder meanwhile has no other file packed or
+    deleted, however far above the log it is."""
+    put(Path("shared/a/b/c", name), days, content)
+    private = put(Path("private/b/c", name), days, content)
+    (entry,) = due_logs(Path("shared"))
+    assert entry.action in ("compress", "delete")
+    Path("shared/a").rename("aside")
+    Path("shared/a").symlink_to(Path("private").absolute())
+    with pytest.raises(OSError, match="is a link"):
+        carry_out(entry)
+    assert private.read_bytes() == content
+    assert [path.name for path in private.parent.iterdir()] == [name]
+
+
+def test_log_that_is_written_again_is_not_deleted() -> None:
+    """What was listed as old and then written to stays."""
+    log = put(Path("shared/x.log.gz"), 40, gzip.compress(TEXT))
+    (entry,) = due_logs(Path("shared"))
+    log.write_bytes(gzip.compress(b"new"))
+    with pytest.raises(UsageError, match="was written"):
+        carry_out(entry)
+    assert log.exists()
 
 
 def test_other_compressed_log_is_not_overwritten() -> None:
@@ -212,7 +238,7 @@ def test_damaged_write_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What doesn't read back as it was isn't kept in the log's place."""
     from trackers.retention import prune
 
-    monkeypatch.setattr(prune, "_unzipped_digest", lambda path: "")
+    monkeypatch.setattr(prune, "_unzipped_digest", lambda path, root: "")
     entry = next(entry for entry in due_logs(RESULTS) if entry.path == OLD)
     with pytest.raises(UsageError, match="doesn't read back"):
         carry_out(entry)

@@ -353,7 +353,7 @@ def _prune_logs(
     lines: list[dict[str, Any]] = []
     for entry in entries:
         line = {"file": str(entry.path), "size": entry.size, "freed": 0, **entry._asdict()}
-        del line["path"], line["folder"]
+        del line["path"], line["folder"], line["written"]
         if yes and entry.action != "keep":
             try:
                 line.update(freed=carry_out(entry), action=DONE[entry.action])

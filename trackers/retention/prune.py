@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from trackers.analysis.benchmark_results import document, save
 from trackers.benchmark.result import PATTERN
@@ -28,7 +28,7 @@ from trackers.retention.lock import locked, why_not_deleted
 from trackers.retention.sizes import run_sizes, total, walk
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
-from trackers.support.seekable_zstd import FRAME_BYTES, content_of
+from trackers.support.seekable_zstd import FRAME_BYTES
 
 
 def delete(run: RunDirectory, older_than_s: float) -> int:
@@ -105,13 +105,15 @@ _PART = ".part"
 
 class DueLog(NamedTuple):
     """A log for which it is time. action: "compress", "delete", or "extract" its benchmark's result and then delete it;
-    "keep", with a reason, where it mustn't be."""
+    "keep", with a reason, where it mustn't be. folder: that was named, through no link below which it is reached.
+    written: when it was written last, in nanoseconds of Unix time."""
 
     path: Path
     size: int
     action: str
+    folder: Path
     reason: str = ""
-    folder: Path = Path()
+    written: int = 0
 
 
 def due_logs(
@@ -143,16 +145,17 @@ def due_logs(
         age_s = now - status.st_mtime
         if path.name.endswith(".log") and age_s > compress_after_s:
             busy = (status.st_dev, status.st_ino) in open_now
-            logs.append(DueLog(path, size, "keep", "a process has it open") if busy else DueLog(path, size, "compress"))
+            action, reason = ("keep", "a process has it open") if busy else ("compress", "")
+            logs.append(DueLog(path, size, action, folder, reason))
         elif path.name.endswith(".log.gz") and age_s > delete_after_s:
             try:
                 missing = results.lack(path)
             except TrackersError as error:
-                logs.append(DueLog(path, size, "keep", str(error)))
+                logs.append(DueLog(path, size, "keep", folder, str(error)))
                 continue
             action = "delete" if not missing else "extract" if extract else "keep"
             reason = "" if action != "keep" else "its benchmark's result isn't here: --extract writes it first"
-            logs.append(DueLog(path, size, action, reason, folder))
+            logs.append(DueLog(path, size, action, folder, reason, status.st_mtime_ns))
     return logs
 
 
@@ -180,17 +183,17 @@ class _Results:
                         self._ids.add(str(content["source"]["run_id"]))
         if {run_id(log), run_id(log.with_suffix(""))} & self._ids:
             return False
-        result = _result(log)
+        result = _result(log, self._folder)
         return result is not None and json.dumps(name_floats(result["raw_step_times"])) not in self._series
 
 
-def _result(log: Path) -> dict[str, Any] | None:
-    """The benchmark's result of a log; None where it has none.
+def _result(log: Path, root: Path) -> dict[str, Any] | None:
+    """The benchmark's result of a log below a directory; None where it has none.
 
     Raises:
         NotFound: it can't be read, or not whole.
     """
-    if not _unzipped_digest(log):
+    if not _unzipped_digest(log, root):
         raise NotFound("it is damaged: what can be read of it may be all that is left")
     reader = LogReader()
     (run,) = reader.runs(str(log))
@@ -206,16 +209,20 @@ def carry_out(entry: DueLog) -> int:
     """Compress or delete a log, with its result extracted before; return how many bytes were freed.
 
     Raises:
-        UsageError: it can't be compressed without harm to another file. OSError: no space, say; the log is as it was.
+        UsageError: it can't be compressed without harm to another file, or was written since it was listed.
+        OSError: no space, say; the log is as it was.
     """
     if entry.action == "extract":
-        result = _result(entry.path)
+        result = _result(entry.path, entry.folder)
         if result is not None:
             save(result, entry.folder)
     if entry.action in ("delete", "extract"):
-        entry.path.unlink()
+        with confined.open_file(entry.path, root=entry.folder) as log:
+            if os.fstat(log.fileno()).st_mtime_ns != entry.written:
+                raise UsageError(f"{entry.path} was written since it was listed: it stays")
+        confined.remove(entry.path, root=entry.folder)
         return entry.size
-    return _compress(entry.path)
+    return _compress(entry.path, entry.folder)
 
 
 def benchmark_results(folder: Path) -> int:
@@ -223,20 +230,20 @@ def benchmark_results(folder: Path) -> int:
     return sum(path.name.startswith("benchmark_") and path.suffix == ".json" for path, _ in walk(folder, runs=False))
 
 
-def _compress(path: Path) -> int:
+def _compress(path: Path, root: Path) -> int:
     """As ``gzip``: the log's time and permissions stay. It is removed once what was written reads back the same."""
     target = path.with_name(path.name + ".gz")
-    seen = path.stat()
-    content = content_of(path).sha256
+    with confined.open_file(path, root=root) as log:
+        seen = os.fstat(log.fileno())
+        content = _digest(log)
     if target.exists():
         # A call that was killed before it could remove the log left both.
-        if _unzipped_digest(target) != content:
+        if _unzipped_digest(target, root) != content:
             raise UsageError(f"{target} is there and holds something else: rename it; {path} stays")
     else:
         part = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_PART}")
-        folder = path.parent
         try:
-            with confined.open_file(path, root=folder) as log, confined.open_file(part, "xb", root=folder) as out:
+            with confined.open_file(path, root=root) as log, confined.open_file(part, "xb", root=root) as out:
                 with gzip.GzipFile(path.name, "wb", fileobj=out, mtime=seen.st_mtime) as zipped:
                     shutil.copyfileobj(log, zipped, FRAME_BYTES)
                 out.flush()
@@ -244,29 +251,34 @@ def _compress(path: Path) -> int:
                 os.fchmod(out.fileno(), seen.st_mode & 0o777)  # not by its name, which may be a link by then
                 os.utime(out.fileno(), ns=(seen.st_atime_ns, seen.st_mtime_ns))
             failpoint("logs.written")
-            if _unzipped_digest(part) != content:
+            if _unzipped_digest(part, root) != content:
                 raise UsageError(f"{path} doesn't read back as it was compressed: it stays; look after this disk")
-            os.replace(part, target)
+            confined.replace(part, target, root=root)
         except BaseException:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                confined.remove(part, root=root)
             raise
     failpoint("logs.unlink.before")
     now = path.stat()
     if (now.st_size, now.st_mtime_ns, now.st_ino) != (seen.st_size, seen.st_mtime_ns, seen.st_ino):
-        target.unlink()
+        confined.remove(target, root=root)
         raise UsageError(f"{path} is being written: it stays")
-    path.unlink()
+    confined.remove(path, root=root)
     return seen.st_size - target.stat().st_size
 
 
-def _unzipped_digest(path: Path) -> str:
-    digest = hashlib.sha256()
+def _unzipped_digest(path: Path, root: Path) -> str:
     try:
-        with gzip.open(path, "rb") as file:
-            while block := file.read(FRAME_BYTES):
-                digest.update(block)
+        with confined.open_file(path, root=root) as packed, gzip.open(packed, "rb") as file:
+            return _digest(file)
     except (EOFError, gzip.BadGzipFile):
         return ""
+
+
+def _digest(file: BinaryIO | gzip.GzipFile) -> str:
+    digest = hashlib.sha256()
+    while block := file.read(FRAME_BYTES):
+        digest.update(block)
     return digest.hexdigest()
 
 

@@ -189,8 +189,9 @@ def _bring(record: Media, source: RunDirectory, target: RunDirectory) -> list[Pa
             with confined.open_file(source.path / file, root=source.path):
                 pass
             confined.make_folder(place.parent, root=target.path)
-            if _link(source.path / file, place):
-                made.append(place)
+            with confined.pinned(source.path / file, root=source.path) as kept:
+                if _link(kept, place):
+                    made.append(place)
     return made
 
 
