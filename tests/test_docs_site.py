@@ -369,7 +369,7 @@ SENTENCES = {
     "test_folder_of_a_run_that_is_a_link_has_nothing_renamed test_note_of_somebody_else_moves_nothing_out "
     "test_note_of_somebody_else_moves_nothing_in test_note_names_files_of_trackers_that_have_some "
     "test_compressed_log_swapped_for_a_link_changes_no_permissions test_note_of_another_account_removes_nothing "
-    "test_folder_of_logs_that_becomes_a_link_leads_nowhere",
+    "test_folder_of_logs_that_becomes_a_link_leads_nowhere test_project_that_is_swapped_has_no_other_run_deleted",
     "read a file that doesn't": "test_planted_thing_is_not_used",
     "send a credential": "test_credentials_stay_with_the_readers_addresses",
     "A run's `run.json` has its options": "test_own_options_count_as_they_were_written",

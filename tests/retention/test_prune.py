@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -135,6 +136,33 @@ def test_folder_that_is_swapped_is_not_emptied(run: RunDirectory, tmp_path: Path
     with pytest.raises(OSError, match=r"another account|run\.json\.deleting|Not a directory|not empty"):
         prune.finish(run.path)
     assert (tmp_path / "precious" if kind == "link" else aside).joinpath("deep/file.txt").exists()
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="needs root: links of another account")
+@pytest.mark.parametrize("moment", ["run_sizes", "_remove"])
+def test_project_that_is_swapped_has_no_other_run_deleted(
+    run: RunDirectory, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another account's link, to a project with a run of that id, that comes while a run of its own is deleted."""
+    shutil.copytree(run.path.parent, tmp_path / "private", symlinks=True)
+
+    def files() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in (tmp_path / "private").rglob("*") if path.is_file()}
+
+    before = files()
+    real = getattr(prune, moment)
+
+    def swap(path: Path) -> Any:
+        found = real(path) if moment == "run_sizes" else None
+        path.parent.rename(tmp_path / "moved")
+        path.parent.symlink_to(tmp_path / "private")
+        os.chown(path.parent, 65534, -1, follow_symlinks=False)
+        return found if moment == "run_sizes" else real(path)
+
+    monkeypatch.setattr(prune, moment, swap)
+    with pytest.raises(OSError, match="another account's link"):
+        prune.delete(run, 0.0)
+    assert files() == before
 
 
 @pytest.mark.slow

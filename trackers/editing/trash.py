@@ -145,7 +145,7 @@ def remove(run: RunDirectory, *, at: Iterable[str] = (), local: bool = False, st
             raise UsageError(f"{trash} is a link, and removed runs go nowhere else: remove it, then again")
         target = trash / f"{run.path.name}.{note.time:.6f}"
         failpoint("trash.move.before")
-        confined.move(run.path, target, root=run.path.parent)
+        confined.replace(run.path, target, root=run.path.parent)
         failpoint("trash.move.after")
         _drop_leases(target)
     removed = Removed(target, note)

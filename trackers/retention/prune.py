@@ -44,7 +44,7 @@ def delete(run: RunDirectory, older_than_s: float) -> int:
         size = total(run_sizes(run.path))
         failpoint("delete.before")
         run.put_back()
-        os.replace(run.identity, run.path / DOOMED)
+        confined.replace(run.identity, run.path / DOOMED, root=run.path)
         failpoint("delete.doomed")
         _remove(run.path)
     return size
@@ -93,7 +93,7 @@ def _remove(path: Path) -> None:
     if aside != path:
         if (aside / DOOMED).exists():
             confined.remove_folder(aside, DOOMED)
-        os.replace(path, aside)
+        confined.replace(path, aside, root=path.parent)
     failpoint("delete.aside")
     confined.remove_folder(aside, DOOMED, lambda: failpoint("delete.entry.after"))
 
