@@ -17,7 +17,8 @@ from trackers import records
 from trackers.cli.app import app
 from trackers.formats.csv_cell import FORMULA, csv_cell, guarded, unguarded
 
-EVIL = ("=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK(1)", "-1,5x")
+EVIL = ("=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "=HYPERLINK(1)", "-1,5x", "\ufeff=1",
+        "\uff1d1+1", "\uff20SUM(A1)")  # fmt: skip
 
 
 @pytest.mark.parametrize("text", EVIL)
@@ -32,7 +33,7 @@ def test_numbers_and_other_texts_stay(value: object) -> None:
     assert csv_cell(value) == value
 
 
-@given(st.text("=+-@'\t\r\n1x", max_size=8) | st.text(max_size=8))
+@given(st.text("=+-@'\t\r\n\ufeff\uff0b1x", max_size=8) | st.text(max_size=8))
 def test_no_text_begins_as_a_formula(text: str) -> None:
     """But for numbers; and what a table of ours holds is read as it was."""
     assert unguarded(guarded(text)) == text

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-FORMULA = ("=", "+", "-", "@", "\t", "\n", "\r")
-"""What a text begins with that spreadsheets calculate: it could run a program, or send cells away."""
+FORMULA = ("=", "+", "-", "@", "\t", "\n", "\r", "\ufeff", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a text begins with that spreadsheets calculate: it could run a program, or send cells away. A mark of the byte
+order is taken off a file's first cell, and the last four are the first ones in full width, which Excel knows, too."""
 
 
 def csv_cell(value: Any) -> Any:
