@@ -594,6 +594,25 @@ def test_rows_are_the_same_however_batches_are_cut(info: RunInfo, seed: int) -> 
     assert query("SELECT count(*) FROM system_metrics") == [(6,)]
 
 
+def test_equal_values_of_one_step_are_kept_wherever_a_delivery_began_again(info: RunInfo) -> None:
+    """What a second row of the step has in common with the first, logged 3 µs before, isn't taken for sent."""
+    records = stream(
+        [Metrics(step=7, time=T0 + n * 3e-6, values={"train_loss": n / 8, "epoch": 2, "lr": 0.5}) for n in range(4)]
+    )
+    for begins in range(1, len(records)):
+        for again in range(begins + 1):
+            driver = Driver(TrackioTracker, info)
+            driver.open()
+            driver.write(records[: begins - again], batch=1)
+            driver.write(records[:begins], batch=1, commit=False)
+            driver.open()
+            driver.write(records)
+            driver.close(None)
+            assert [values for *_, values in rows()] == [record.values for record in records], (begins, again)
+            with sqlite3.connect(Path(os.environ["TRACKIO_DIR"], "digits.db")) as database:
+                database.execute("DELETE FROM metrics")
+
+
 @pytest.mark.parametrize("batch", [4, 1000])
 @pytest.mark.parametrize("verifies", [False, True], ids=["delivered", "verified"])
 def test_line_that_cannot_be_read_for_a_while_doubles_nothing(info: RunInfo, batch: int, verifies: bool) -> None:

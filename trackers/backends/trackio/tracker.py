@@ -505,7 +505,8 @@ class TrackioTracker(TrackioPrecheck):
         batch.met = bool(there) or (batch.unsure and not steps)
         if not there:
             return
-        known = KnownValues(there)
+        own = {row.log_id for row in (*rows.extended, *rows.new)}
+        known = KnownValues({log_id: row for log_id, row in there.items() if log_id not in own})
         rows.extended = [left for row in rows.extended if (left := known.unknown_of(row)) is not None]
         left_new = [(row, known.unknown_of(row)) for row in rows.new]
         rows.new = [left for _, left in left_new if left is not None]
