@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import trackers
 from tests.as_wandb import test_wandb_files
 from tests.frameworks.support import READ
-from tests.stores import wandb_files
+from tests.stores import wandb_files, wandb_records
 from trackers.as_wandb.init import init
 from trackers.copying import copy
 from trackers.journal.run_directory import RunDirectory
@@ -58,6 +59,47 @@ def test_five_stores_hold_what_a_script_logged(monkeypatch: pytest.MonkeyPatch) 
         elif tracker != "mlflow":  # its texts are files
             assert stored.texts is not None
             assert stored.texts["per_class"] == [(20, "[0.25, 0.5]")], tracker
+
+
+@pytest.mark.processes  # W&B's client
+def test_result_beside_its_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``final/acc`` and ``acc`` are two names in W&B's summary, and one result elsewhere: the one that was set last."""
+    for name, value in {"TRACKER": "wandb,json", "TRACKER_INLINE": "y", "WANDB_SILENT": "true"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("WANDB_DIR", raising=False)
+
+    def results(*calls: Callable[[Any], object]) -> tuple[dict[str, Any], Any]:
+        run: Any = init(project="p", mode="offline", reinit="create_new")
+        for call in calls:
+            call(run)
+        run.finish(timeout=120)
+        (file,) = Path(run.path).rglob("*.wandb")
+        (log,) = Path(run.path).glob("*_*.json")
+        updates = [update for record in wandb_records(file) for update in record.summary.update]
+        theirs = {update.key: json.loads(update.value_json) for update in updates if update.key.endswith("acc")}
+        return theirs, json.loads(log.read_text())["summary"].get("acc")
+
+    def final(run: Any) -> object:
+        return run.log({"final/acc": 0.75})
+
+    def value(run: Any) -> object:
+        return run.log({"acc": 0.5})
+
+    def later(run: Any) -> object:
+        return run.log({"acc": 0.25})
+
+    def set_plain(run: Any) -> object:
+        return run.summary.update({"acc": 9.0})
+
+    def most(run: Any) -> object:
+        return run.define_metric("acc", summary="max")
+
+    assert results(value, final, later) == ({"acc": 0.25, "final/acc": 0.75}, 0.75)
+    assert results(final, value) == ({"acc": 0.5, "final/acc": 0.75}, 0.75)
+    assert results(final, value, set_plain) == ({"acc": 9.0, "final/acc": 9.0}, 9.0)
+    assert results(value, set_plain) == ({"acc": 9.0}, 9.0)
+    assert results(most, value, later) == ({"acc": {"max": 0.5}, "final/acc": 0.5}, 0.5)
+    assert results(most, value, final) == ({"acc": {"max": 0.5}, "final/acc": 0.75}, 0.75)
 
 
 @pytest.mark.processes  # W&B's client

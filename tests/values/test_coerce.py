@@ -224,6 +224,16 @@ def test_value_that_cannot_be_recorded_is_named_alone(run: Run, value: Any) -> N
     assert len(run._recorder._problems) == 2
 
 
+def test_name_of_blanks_is_its_codes(run: Run) -> None:
+    """W&B takes such names; a page shows nothing of them. Each is a name of its own, in rows, results and mappings."""
+    run.log({"\t": 1, " ": 2, "\n": "text", "\u2003": 3, "  ": {"a": 4}, "a": {" ": 5}, "b ": 6, "\t ": {"": 7}})
+    run.log({"\t": 8})
+    found = logged(run, 0)
+    assert (found.pop(r"\x20\x20/a"), found.pop(r"\x09\x20/")) == (4, 7)
+    assert found == {r"\x09": 1, r"\x20": 2, r"\x0a": "text", r"\x2003": 3, "a/ ": 5, "b ": 6}
+    assert logged(run, 1) == {r"\x09": 8}
+
+
 def test_key_of_any_kind_costs_itself(run: Run) -> None:
     """Keys that are no text, too long, or no text that can be written: their values are there, each by itself."""
     long = "k" * 10**5

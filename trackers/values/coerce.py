@@ -98,8 +98,10 @@ class Split:
                 self.problems.append(f"{named[:200]}: {reason(error)}"[:300])
 
     def _add_one(self, name: str, value: Any, depth: int) -> None:
-        if name in ("", "/", SUMMARY_PREFIX) or not name.strip():
+        if name in ("", "/", SUMMARY_PREFIX):
             raise Unrecordable("an empty name")
+        if not name.strip():  # a page would show nothing
+            name = "".join(f"\\x{ord(character):02x}" for character in name)
         kind = type(value)
         if kind is float or kind is bool or isinstance(value, float):  # NumPy's float64 among them
             if name in self.numbers:

@@ -684,6 +684,8 @@ STATUSES = [
     (Status("finished", 0), "finished", 0),
     (Status("failed", 7), "failed", 7),
     (Status("failed"), "failed", 1),
+    (Status("failed", 130, reason="KeyboardInterrupt: "), "failed", 255),  # as from W&B's client
+    (Status("failed", 130, reason="exit code 130"), "failed", 130),
     (Status("crashed", -9), "failed", 255),
     (Status("preempted"), "preempted", 1),
     (Status("stopped", 0, reason="by alice"), "finished", 0),

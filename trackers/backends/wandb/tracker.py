@@ -60,6 +60,7 @@ from trackers.backends.wandb.summary import SummaryResults
 from trackers.backends.wandb.system_metrics import SampleSender, SentSamples
 from trackers.errors import DeliveryError, Rejected, Unavailable
 from trackers.records import (
+    INTERRUPTED,
     Alert,
     ArtifactRecord,
     Config,
@@ -352,7 +353,8 @@ class WandbTracker(WandbPrecheck):
             self._session.last_step()  # detects at once a server that is down; ending the client takes long to notice
         code = EXIT_CODES[status.name]
         if status.name in ("failed", "preempted") and status.exit_code:
-            code = status.exit_code
+            interrupted = status.exit_code == INTERRUPTED and status.reason.startswith("KeyboardInterrupt")
+            code = EXIT_CODES["crashed"] if interrupted else status.exit_code  # as W&B's client has it
         self._session.end(code, complete=not running, timeout_s=client.FINISH_TIMEOUT_S)
         if self._session.online and self._state.cleared:
             self._session.clear(self._state.cleared)
