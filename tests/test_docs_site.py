@@ -287,7 +287,7 @@ ROWS = {
     "test_run_that_becomes_a_link_after_it_was_found_is_not_summed_up",
     "new files": "test_new_files_are_exclusive_and_plain test_other_name_of_ones_own_file_is_not_written_to "
     "test_what_another_account_put_in_its_place_is_not_written_to "
-    "test_folder_that_another_account_put_there_is_not_filled "
+    "test_folder_that_another_account_put_there_is_not_filled test_wheels_are_put_through_no_link_of_another_account "
     "test_backup_leads_into_no_repository_and_no_settings test_backup_fills_one_directory "
     "test_backup_is_not_put_back_through_a_link test_restored_file_runs_as_nobody_else "
     "test_file_of_a_backup_runs_as_nobody_else test_links_that_somebody_else_put_there_lead_nowhere "

@@ -442,3 +442,16 @@ def test_folder_of_wheels_with_what_leads_elsewhere_is_refused(name: str, tmp_pa
     if not name.endswith(".whl"):
         with pytest.raises(UsageError, match="names an address"):
             environments.make("json", ["dep==1"], [], wheels=str(tmp_path))
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="needs root: links of another account")
+def test_wheels_are_put_through_no_link_of_another_account(tmp_path: Path) -> None:
+    """`--download` writes where -o would."""
+    (tmp_path / "own").mkdir()
+    link = tmp_path / "wheels"
+    link.symlink_to(tmp_path / "own")
+    os.lchown(link, 65534, 65534)
+    for place in (link, link / "deeper"):
+        with pytest.raises(UsageError, match="another account's link"):
+            environments.download(["nothing"], str(place))
+    assert list((tmp_path / "own").iterdir()) == []

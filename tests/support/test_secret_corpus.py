@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from tests import ROOT
 from tests.support.secret_corpus import (
     CONTEXTS,
     LEAST_RECALL,
@@ -54,6 +57,9 @@ def test_command_prints_both_figures(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["--list"]) == 0
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert "recall" in first
+    masked, count, contexts, vendors = re.findall(r"[\d,]+(?= of| in|, recall| contexts| vendors)", first)
+    said = f"of {count} secrets in {contexts} contexts and {vendors} vendors' forms, {masked} are masked"
+    assert said in (ROOT / "docs/security.md").read_text("utf-8")
     assert "harmless values masked" in second
 
 

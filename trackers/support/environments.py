@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
-from trackers.support import plugins
+from trackers.support import atomic_write, plugins
 from trackers.support.interruption import pass_on
 
 OWN = "trackers-relay"
@@ -289,7 +289,10 @@ def download(wanted: Sequence[str], folder: str, *, python: str = "") -> None:
     Raises:
         UsageError: something can't be had.
     """
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    try:
+        atomic_write.real(Path(folder)).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} can't be written: {error.strerror or error}") from None
     with _files(wanted) as (listed, constraints), tempfile.TemporaryDirectory() as helper:
         pip = _own_pip()
         if not pip:
