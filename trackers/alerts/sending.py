@@ -38,7 +38,7 @@ TIMEOUT_S = 15.0
 DEADLINE_S = 40.0
 """Maximum time for one try, in seconds; after it, whether the message arrived isn't known."""
 COMMAND_S = 30.0
-ANSWER_BYTES = 4096
+ANSWER_BYTES = 4096  # an answer may have no end
 LONGEST_WAIT_S = 3600.0
 """Maximum pause that a server may ask for, in seconds."""
 SENT, REFUSED, AGAIN, UNKNOWN = "sent", "refused", "again", "unknown"

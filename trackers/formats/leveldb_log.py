@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trackers.errors import NotFound
 
-BLOCK_BYTES = 32 * 1024
+BLOCK_BYTES = 32 * 1024  # leveldb's kBlockSize
 HEADER = struct.Struct("<4sHB")
 CHUNK = struct.Struct("<IHB")
 WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4

@@ -24,7 +24,7 @@ FIELDS = ("id", "options", "cwd", "program")
 """Fields of a run's identity that can name programs, addresses and directories; all others are plain data."""
 CARRIER = "TRACKER_TRUSTED"
 """Environment variable by which a process tells its helpers the digest of the instructions that they may follow."""
-KEY_BYTES = 32
+KEY_BYTES = 32  # as SHA-256's digest has: RFC 2104 discourages fewer
 
 _written: set[str] = set()
 

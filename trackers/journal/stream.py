@@ -37,7 +37,7 @@ RETRY_S = 0.25
 BLOCK_BYTES = 4 * 1024 * 1024
 HOLE_BYTES = 64 * 1024 * 1024
 """A file with a larger hole in it, which costs its writer nothing, is read up to there."""
-MOST_DAMAGE = 10_000
+MOST_DAMAGE = 10_000  # a log of damage alone must not fill the memory
 MOST_LEFT = 4
 """Maximum number of deleted or replaced files kept open, because forked processes may still write to them."""
 PRECEDING_BYTES = 64

@@ -30,7 +30,7 @@ RETRY_S = 10.0
 """How long obstore itself tries again; after that a delivery pauses and tries again."""
 NO_OBJECT = ".trackers-no-such-object"
 """A name that no object has."""
-MOST_LISTED = 20_000_000
+MOST_LISTED = 20_000_000  # a store's list may have no end
 Result = TypeVar("Result")
 
 

@@ -17,7 +17,7 @@ PLAIN = frozenset({float, int, bool, str, type(None)})
 """Types of values that are no reductions and hold none."""
 NUMBERS = frozenset({float, int})
 REDUCTIONS = frozenset(KINDS.values())
-MOST_LAYOUTS = 1000
+MOST_LAYOUTS = 1000  # names with steps in them must not fill the memory
 
 
 def reductions(

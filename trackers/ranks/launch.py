@@ -174,7 +174,7 @@ def registrations(folder: Path) -> list[Registration]:
     entries = []
     with suppress(OSError):
         for line in confined.read(folder / "runs.jsonl").splitlines():
-            with contextlib.suppress(*UNDECODABLE):
+            with contextlib.suppress(*UNDECODABLE):  # a torn line
                 entries.append(msgspec.json.decode(line, type=Registration))
     return entries
 

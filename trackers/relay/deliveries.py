@@ -222,7 +222,7 @@ class Deliveries:
             OSError: it can't be started.
         """
         bell_reader, bell = os.pipe()
-        os.set_blocking(bell, False)
+        os.set_blocking(bell, False)  # a delivery that hangs must not hold the relay up
         plan = DeliveryPlan(child.name, os.getpid(), self._attempt, bell_reader)
         try:
             process = None if deaths else self._forked(child.name, plan)  # it may have died of being a fork

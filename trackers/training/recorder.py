@@ -764,9 +764,9 @@ class Recorder:
             self.fast = False
             if not (self.finished or self._over[0]):
                 self.relay.register_fork()
-            self._lock, self._turn = threading.RLock(), threading.RLock()
+            self._lock, self._turn = threading.RLock(), threading.RLock()  # another thread may have held them
             self._queue = Queue(self.writer.accept, self._push, self.writer.has)
-            self._backlog, self._held = None, self._new_held()
+            self._backlog, self._held = None, self._new_held()  # what waits is the parent's to write
             self.writer.after_fork()
 
     def take_over(self, line: bytes, written: int) -> None:

@@ -233,7 +233,7 @@ class JsonTracker(JsonPrecheck):
                 book.seq = max(book.seq, record.seq)
                 book.time = max(book.time, record.time)
             book.lengths = self._lists.flush()
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: a part of the batch would come twice
             self._lists.drop()
             raise
         self._commit(book)

@@ -47,7 +47,7 @@ _logger = logging.getLogger("trackers.mlflow")
 
 PAGE = 25_000
 """Points of a metric's history in one answer: mlflow/store/tracking/__init__.py, GET_METRIC_HISTORY_MAX_RESULTS."""
-MOST_PAGES = 200_000
+MOST_PAGES = 200_000  # a server may send pages without end
 
 
 class StoredPoint(NamedTuple):

@@ -192,7 +192,7 @@ class MlflowTracker(MlflowPrecheck):
 
     def write(self, records: Sequence[Record], cursor: Cursor) -> None:
         self._check_store()
-        self._requests.clear()
+        self._requests.clear()  # a batch that failed has left it, and comes again
         self._traces.clear()
         self._lineage.clear()
         if self._labels is not None:

@@ -47,9 +47,9 @@ from trackers.tracker import RunInfo
 
 _logger = logging.getLogger(__name__)
 
-INIT_TIMEOUT_S = 30.0
+INIT_TIMEOUT_S = 30.0  # W&B's own is 90: the delivery tries again itself
 ASK_TIMEOUT_S = 20.0
-RETRIES = 2
+RETRIES = 2  # few: the delivery tries again itself
 STREAM_RETRIES = 10
 """Retries of the file stream, about four minutes in all: a server under the load of many runs refuses the same one
 several times in a row. A server that is down is detected by our own queries."""

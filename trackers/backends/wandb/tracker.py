@@ -96,7 +96,7 @@ STALL_S = 60.0
 """Time without a confirmed row, while some are in flight, after which the client is restarted, in seconds."""
 UPLOAD_S = 30.0
 """Time after a file's row was sent after which an idle client means that the file has arrived, in seconds."""
-ARTIFACT_TIMEOUT_S = 1500.0
+ARTIFACT_TIMEOUT_S = 1500.0  # less than deadline_s, at which a delivery counts as stuck
 ARTIFACT_NAME = re.compile(r"[^\w.-]")
 """Artifact names: letters, digits, "-", "_" and ".", at most 128 (https://docs.wandb.ai/ref/python/artifact)."""
 ARTIFACT_NAME_CHARACTERS = 128

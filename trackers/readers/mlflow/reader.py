@@ -89,7 +89,7 @@ CORE_TABLES = frozenset({"experiments", "runs", "metrics", "params", "tags"})
 """Tables of every version of MLflow."""
 
 RUNS_PAGE = 200
-MOST_RUNS = 200_000
+MOST_RUNS = 200_000  # a server's list may have no end
 MOST_PAGES = 200_000
 """Of one metric's history."""
 _SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",

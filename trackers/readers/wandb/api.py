@@ -35,7 +35,7 @@ from trackers.support.progress import progress
 
 METADATA = "wandb-metadata.json"
 PAGE_RUNS = 200
-MOST_RUNS = 200_000
+MOST_RUNS = 200_000  # a server's list may have no end
 LISTED = 20
 """Maximum number of runs named in a message."""
 START_PATIENCE_S = 20.0

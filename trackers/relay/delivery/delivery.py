@@ -84,7 +84,7 @@ QUIET_S = 15.0
 """Time without a failure after which a reopened tracker that is up to date counts as recovered, in seconds."""
 RETRY_S = (0.5, 5.0)
 """Pauses between retries, in seconds: delivery resumes within ten seconds of a server's return."""
-REFUSED_RETRY_S = (5.0, 60.0)
+REFUSED_RETRY_S = (5.0, 60.0)  # somebody has to do something first
 STRANGE_TRIES = 3
 """Number of retries of a batch after an unexpected exception, before it is halved."""
 WARNED_KINDS = frozenset({"metrics", "text", "media", "artifact", "summary", "alert"})

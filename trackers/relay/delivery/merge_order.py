@@ -157,7 +157,7 @@ def still_holds(path: Path, offset: int, time: float) -> bool:
 
 HEAD = "%020d %018.7f\n"
 """The order's first line: seconds of this century to the last bit of a float, in a fixed length."""
-HEAD_BYTES = 40
+HEAD_BYTES = 40  # 20 digits, a blank, 18 characters, the line's end
 LINE_BYTES = 1000
 """Maximum length of a line."""
 MOST_TIME = 9_999_999_999.0

@@ -28,7 +28,7 @@ STATE = struct.Struct("<4d")
 """until, gap_s, next, limited_at: see :class:`Pace`; times are of the monotonic clock, which all processes share."""
 PAUSE_S = 1.0
 """Pause where the server doesn't say how long, in seconds."""
-MOST_PAUSE_S = 3600.0
+MOST_PAUSE_S = 3600.0  # whatever Retry-After says
 GAP_S = (0.02, 2.0)
 """The smallest gap and the largest, in seconds."""
 SAME_S = 1.0
