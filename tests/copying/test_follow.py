@@ -24,12 +24,6 @@ from trackers.readers import registry
 from trackers.training.run import Run
 
 
-@pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "FOLLOW_S", 0.05)
-    monkeypatch.setattr(transfer, "AGAIN_S", 1.0)
-
-
 def begin(run_id: str, where: str = "runs") -> Run:
     """A run whose records stay on this machine."""
     run = trackers.init("json", project="digits", id=run_id, dir=where, options={"TRACKER_RELAY": False},
@@ -45,7 +39,8 @@ class Followed:
         self.reports: list[CopyReport] = []
         self.complaints: list[str] = []
         self._stop = threading.Event()
-        told: Any = {"stopping": self._stop.is_set, "say": self.complaints.append, **more}
+        often = {"every_s": 0.05, "again_s": 1.0}
+        told: Any = {"stopping": self._stop.is_set, "say": self.complaints.append, **often, **more}
         self._thread = threading.Thread(
             target=lambda: self.reports.extend(follow(lambda: [source], destination, **told)), daemon=True
         )
@@ -124,8 +119,7 @@ def test_run_that_does_not_agree_is_told_once(followed: Any, monkeypatch: pytest
         return report
 
     monkeypatch.setattr(transfer, "_copy_run", differs)
-    monkeypatch.setattr(transfer, "AGAIN_S", 600.0)
-    copying = followed("digits", "csv:out")
+    copying = followed("digits", "csv:out", again_s=600.0)
     wait_for(lambda: len(copying.reports) == 1)
     other = begin("b")
     other.log({"loss": 0.5}, step=0)
@@ -133,8 +127,7 @@ def test_run_that_does_not_agree_is_told_once(followed: Any, monkeypatch: pytest
     wait_for(lambda: len(copying.reports) > 1 and copying.reports[-1].expected.status == "finished")
     copying.end()
     assert read.count(copying.reports[0].source) == 1
-    monkeypatch.setattr(transfer, "AGAIN_S", 0.0)
-    copying = followed("digits", "csv:out")
+    copying = followed("digits", "csv:out", again_s=0.0)
     wait_for(lambda: len(read) > 8)
     copying.end()
     assert len(copying.reports) == 2

@@ -25,8 +25,7 @@ from trackers.relay.agent import listener
 from trackers.relay.agent.client import AgentSampler
 from trackers.relay.agent.sampler import SharedSampler
 from trackers.relay.parts.part import Beside
-from trackers.relay.sampling import child
-from trackers.relay.sampling.child import SamplerProcess
+from trackers.relay.sampling.child import TIMES, SamplerProcess, SamplerTimes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
 
@@ -63,7 +62,6 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """One, with samplers that start at once."""
     found = Machine()
     monkeypatch.setattr(listener.forked_helper, "fork", found.fork)
-    monkeypatch.setattr(child, "AFTER_S", 0.0)
     yield found
     found.held.close()
     for process in found.started:
@@ -74,7 +72,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
 class Watched:
     """A run, and its relay's view of the sampler."""
 
-    def __init__(self, path: Path, machine: Machine, node: int = 0, **options: Any) -> None:
+    def __init__(
+        self, path: Path, machine: Machine, node: int = 0, times: SamplerTimes = TIMES, **options: Any
+    ) -> None:
         self.run, self.writer = begun_run(path)
         self.writer.write(encode(Metrics(time=T0, step=5, values={"loss": 0.5})))
         info = self.run.read_info()
@@ -82,9 +82,12 @@ class Watched:
         info.options = {"TRACKER_SAMPLE": True, "TRACKER_SAMPLE_INTERVAL": 0.2, "TRACKER_SAMPLE_RECORD_INTERVAL": 0.2,
                         **options}  # fmt: skip
         self.said: list[str] = []
-        self.sampler = SamplerProcess(
-            Beside(self.run, info, 1, lambda text, _: self.said.append(text), sampler=machine.shared)
-        )
+        beside = Beside(self.run, info, 1, lambda text, _: self.said.append(text), sampler=machine.shared)
+        self.sampler = SamplerProcess(beside, times._replace(after_s=0.0))
+
+    def hangs_after(self, hang_s: float) -> None:
+        """Have a sampler that is silent for so long count as hung."""
+        self.sampler.times = self.sampler.times._replace(hang_s=hang_s)
 
     def records(self) -> list[Record]:
         return StreamReader(self.run.stream(StreamName("sampler", 0, 1))).read(10_000)
@@ -176,16 +179,15 @@ def test_driver_that_hangs_is_left_behind_and_the_next_run_has_a_new_sampler(
     runs = [Watched(tmp_path / name, machine) for name in ("a", "b")]
     until(lambda: all(one.values("gpu/power_total_w") for one in runs), *runs)
     drivers.set(hang__power=1)
-    monkeypatch.setattr(child, "HANG_S", 0.5)
+    for one in runs:
+        one.hangs_after(0.5)
     until(lambda: all(one.said for one in runs), *runs)
     assert {line for one in runs for line in one.said} == {
         "hardware sampling stopped: a driver hasn't answered for 0 s; all else goes on"
     }
     assert all(one.sampler.end() for one in runs)
-    monkeypatch.setattr(child, "HANG_S", 3600.0)
-    monkeypatch.setattr(child, "RESTART_S", (0.0, 0.0, 0.0))
     monkeypatch.setattr(listener, "SILENT_S", 0.3)
-    late = Watched(tmp_path / "late", machine)
+    late = Watched(tmp_path / "late", machine, times=SamplerTimes(hang_s=3600.0, restart_s=(0.0, 0.0, 0.0)))
 
     def hung_is_gone() -> bool:
         machine.held.poll()
@@ -199,17 +201,17 @@ def test_driver_that_hangs_is_left_behind_and_the_next_run_has_a_new_sampler(
     assert late.said == []
 
 
-def test_runs_leave_a_sampler_that_hangs_outside_a_driver_for_their_own(
-    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_leave_a_sampler_that_hangs_outside_a_driver_for_their_own(tmp_path: Path, machine: Machine) -> None:
     """The directory of one run may hang: the others are sampled as before, and nobody has to be told."""
     runs = [Watched(tmp_path / name, machine) for name in ("a", "b")]
     until(lambda: all(one.values("system.cpu") for one in runs), *runs)
     shared = machine.started[0]
     shared.send_signal(signal.SIGSTOP)
-    monkeypatch.setattr(child, "HANG_S", 1.0)
+    for one in runs:
+        one.hangs_after(1.0)
     until(lambda: all(one.sampler.pid for one in runs), *runs)
-    monkeypatch.setattr(child, "HANG_S", 3600.0)
+    for one in runs:
+        one.hangs_after(3600.0)
     counts = [len(one.values("system.cpu")) for one in runs]
     until(lambda: all(len(one.values("system.cpu")) > n + 2 for one, n in zip(runs, counts, strict=True)), *runs)
     shared.send_signal(signal.SIGCONT)

@@ -28,7 +28,7 @@ from trackers.journal.stream import StreamReader
 from trackers.records import Environment, Finish, Metrics, Record, Start, Summary
 from trackers.relay.parts import part
 from trackers.relay.sampling import child as sampler_module
-from trackers.relay.sampling.child import SamplerProcess
+from trackers.relay.sampling.child import TIMES, SamplerProcess, SamplerTimes
 
 SCRIPT = """
 import sys, time, trackers
@@ -195,15 +195,22 @@ def run(tmp_path: Path) -> Iterator[RunDirectory]:
 class Beside:
     """A sampler as the relay holds it, without the relay."""
 
-    def __init__(self, run: RunDirectory, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], **options: Any):
-        monkeypatch.setattr(sampler_module, "AFTER_S", 0.0)
+    def __init__(
+        self, run: RunDirectory, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], times: SamplerTimes = TIMES,
+        **options: Any,
+    ) -> None:  # fmt: skip
         for name, value in environ.items():
             monkeypatch.setenv(name, value)
         info = run.read_info()
         info.options = {**info.options, "TRACKER_SAMPLE": True, "TRACKER_SAMPLE_RECORD_INTERVAL": 1, **options}
         self.run = run
         self.said: list[str] = []
-        self.sampler = SamplerProcess(part.Beside(run, info, 1, lambda text, _: self.said.append(text)))
+        beside = part.Beside(run, info, 1, lambda text, _: self.said.append(text))
+        self.sampler = SamplerProcess(beside, times._replace(after_s=0.0))
+
+    def give(self, **times: float) -> None:
+        """Have the sampler's times be others from now on."""
+        self.sampler.times = self.sampler.times._replace(**times)
 
     def until(self, what: Callable[[], Any]) -> Any:
         """Look after the sampler until something is so."""
@@ -269,9 +276,8 @@ def test_run_that_ends_before_the_sampler_is_due_has_its_gpus(
     if gpus:
         device.touch()
     monkeypatch.setattr(sampler_module, "NVIDIA_DEVICE", device)
-    monkeypatch.setattr(sampler_module, "FIRST_S", 3600.0)
-    monkeypatch.setattr(sampler_module, "BEGINS_S", 3600.0)
-    beside = Beside(run, monkeypatch, drivers.environment("new"))
+    times = SamplerTimes(first_s=3600.0, begins_s=3600.0)
+    beside = Beside(run, monkeypatch, drivers.environment("new"), times)
     beside.sampler.close()
     assert beside.said == []
     found = sampler_records(run) if gpus else []
@@ -294,9 +300,8 @@ def test_sampler_of_a_short_run_on_a_busy_host_is_waited_for(
         return started
 
     monkeypatch.setattr(sampler_module.helper_process, "start", stopped)
-    monkeypatch.setattr(sampler_module, "END_S", 0.0)
-    monkeypatch.setattr(sampler_module, "BEGINS_S", 3600.0 if comes else 0.0)
-    beside = Beside(run, monkeypatch, drivers.environment("new"))
+    times = SamplerTimes(end_s=0.0, begins_s=3600.0 if comes else 0.0)
+    beside = Beside(run, monkeypatch, drivers.environment("new"), times)
     beside.until(lambda: beside.sampler._helper.process is not None)
     process = beside.sampler._helper.process
     assert process is not None
@@ -307,8 +312,7 @@ def test_sampler_of_a_short_run_on_a_busy_host_is_waited_for(
         assert "driver" not in beside.said[0]
         return
     assert not beside.sampler.end()
-    monkeypatch.setattr(sampler_module, "END_S", 3600.0)
-    monkeypatch.setattr(sampler_module, "FIRST_S", 3600.0)
+    beside.give(end_s=3600.0, first_s=3600.0)
     os.kill(process.pid, signal.SIGCONT)
     beside.sampler.close()
     assert beside.said == []
@@ -321,9 +325,7 @@ def test_sampler_that_is_slow_where_no_driver_is_asked_blames_none(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a machine without GPUs a sampler that has begun and has no sample yet waits for the processor alone."""
-    monkeypatch.setattr(sampler_module, "BEGINS_S", 0.0)
-    monkeypatch.setattr(sampler_module, "FIRST_S", 3600.0)
-    beside = Beside(run, monkeypatch, {})
+    beside = Beside(run, monkeypatch, {}, SamplerTimes(begins_s=0.0, first_s=3600.0))
     monkeypatch.setattr(sampler_module, "BEAT", b"never")  # as if the first sample didn't come
     beside.until(lambda: beside.sampler._has_begun and not beside.sampler._is_reading)
     beside.sampler.close()
@@ -337,14 +339,14 @@ def test_driver_that_hangs_at_the_end_isnt_waited_for(
 ) -> None:
     """A sampler inside a driver call that doesn't return is killed after the bound, with one line; one that has been
     in there for a second is at once, whatever the bound is."""
-    monkeypatch.setattr(sampler_module, "END_S", 3600.0 if seen else 0.2)
-    beside = Beside(run, monkeypatch, drivers.environment("new"))
+    times = SamplerTimes(end_s=3600.0 if seen else 0.2)
+    beside = Beside(run, monkeypatch, drivers.environment("new"), times)
     beside.until(lambda: beside.writes("gpu/power_total_w"))
     drivers.set(hang__power=1)
     size = run.stream(StreamName("sampler", 0, 1)).stat().st_size
     if seen:
         sampler = beside.sampler
-        beside.until(lambda: sampler._is_reading and time.monotonic() - sampler._heard_at > sampler_module.READS_S)
+        beside.until(lambda: sampler._is_reading and time.monotonic() - sampler._heard_at > TIMES.reads_s)
         assert sampler.end()
     else:
         beside.sampler.close()
@@ -362,7 +364,7 @@ def test_slow_disk_is_no_driver_that_hangs(
     beside = Beside(run, monkeypatch, drivers.environment("new"))
     beside.until(lambda: beside.writes("gpu/power_total_w"))
     (process,) = beside.processes()
-    monkeypatch.setattr(sampler_module, "END_S", 3600.0)
+    beside.give(end_s=3600.0)
 
     def stopped_beside_a_reading() -> bool:
         process.suspend()
@@ -374,7 +376,7 @@ def test_slow_disk_is_no_driver_that_hangs(
 
     beside.until(stopped_beside_a_reading)
     assert not beside.sampler.end()
-    time.sleep(2 * sampler_module.READS_S)
+    time.sleep(2 * TIMES.reads_s)
     assert not beside.sampler.end()
     process.resume()
     beside.sampler.close()
@@ -387,9 +389,8 @@ def test_driver_that_hangs_mid_run_stops_sampling_with_one_line(
     run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a while without a sample the sampler is left behind; the end has nothing to wait for any more."""
-    monkeypatch.setattr(sampler_module, "HANG_S", 1.0)
     drivers.set(hang__init=1)
-    beside = Beside(run, monkeypatch, drivers.environment("new"))
+    beside = Beside(run, monkeypatch, drivers.environment("new"), SamplerTimes(hang_s=1.0))
     beside.until(lambda: beside.said)
     assert beside.sampler.end()
     (line,) = beside.said
@@ -401,8 +402,7 @@ def test_sampler_that_dies_is_started_again_and_keeps_count(
     run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a crash inside a driver sampling goes on in a new process, and the energy goes on from where it was."""
-    monkeypatch.setattr(sampler_module, "RESTART_S", (0.0,))
-    beside = Beside(run, monkeypatch, drivers.environment("new"))
+    beside = Beside(run, monkeypatch, drivers.environment("new"), SamplerTimes(restart_s=(0.0,)))
     beside.until(lambda: beside.writes("gpu/energy_total_j", 2))
     beside.processes()[0].kill()
     before = beside.values("gpu/energy_total_j")
@@ -418,9 +418,8 @@ def test_sampler_that_always_dies_is_given_up_with_one_line(
     run: RunDirectory, drivers: Drivers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sampler that can't live is tried a few times only."""
-    monkeypatch.setattr(sampler_module, "RESTART_S", (0.0, 0.0))
     run.streams.rename(run.path / "elsewhere")
-    beside = Beside(run, monkeypatch, drivers.environment("new"))
+    beside = Beside(run, monkeypatch, drivers.environment("new"), SamplerTimes(restart_s=(0.0, 0.0)))
     beside.until(lambda: beside.said)
     (run.path / "elsewhere").rename(run.streams)
     (line,) = beside.said

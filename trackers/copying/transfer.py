@@ -101,10 +101,6 @@ class CopyReport(msgspec.Struct, kw_only=True):
 PATIENCE_S = 120.0
 """Time without progress after which a destination is given up, in seconds; a repeated copy continues there."""
 TURN_S = 0.5
-FOLLOW_S = 5.0
-"""Between two looks for what is new, in seconds."""
-AGAIN_S = 60.0
-"""Until a run that doesn't agree, and hasn't changed, is tried again, in seconds."""
 SAY_S = 0.2
 
 Say = Callable[[str, int, int], None]
@@ -146,16 +142,19 @@ def follow(
     *,
     directory: Path | None = None,
     patience_s: float = PATIENCE_S,
+    every_s: float = 5.0,
+    again_s: float = 60.0,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[CopyReport]:
     """Copy what is new of the runs that sources name, and new runs, again and again; a report for each that changed.
 
     A run that hasn't changed, as far as that is known without reading it, isn't read again; what doesn't agree, or
-    fails, is tried again after a minute.
+    fails, is tried again later.
 
     Args:
         sources: asked each time.
         stopping: asked between runs, and some times a second while there is nothing new, whether to end.
+        every_s: between two looks for what is new. again_s: until a run that doesn't agree is tried again.
         say: told, once, why a source can't be read, after it could be.
 
     Raises:
@@ -184,11 +183,11 @@ def follow(
             if state is not None and state == before and time.monotonic() < again:
                 continue
             report = _copy_run(reader, run, target, patience_s, lambda what, done, all: None)
-            states[run.source] = state, math.inf if report.agrees else time.monotonic() + AGAIN_S
+            states[run.source] = state, math.inf if report.agrees else time.monotonic() + again_s
             if reported.get(run.source) != str(report):
                 reported[run.source] = str(report)
                 yield report
-        until = time.monotonic() + FOLLOW_S
+        until = time.monotonic() + every_s
         while not stopping() and time.monotonic() < until:
             time.sleep(TURN_S / 5)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -108,23 +108,29 @@ def _has_ended(run: RunDirectory, stream: Path, attempt: int) -> bool:
     return find_finish(stream) is not None or run.attempt() > attempt
 
 
-AFTER_S = 1.0
-"""Delay of the sampler's start after the relay's, in seconds: a shorter run starts it at its end, and only where
-there are GPUs to be told of."""
-HANG_S = 30.0
-"""Time without a sample, beyond the sampling interval, that means a hung driver, in seconds; a reset takes less."""
-END_S = 2.0
-"""Maximum wait at the run's end for a healthy sampler, in seconds; it answers within milliseconds."""
-READS_S = 1.0
-"""Duration of one reading after which the sampler isn't waited for, in seconds; eight GPUs take milliseconds."""
-BEGINS_S = 10.0
-"""Maximum wait at a run's end for a sampler that hasn't started, in seconds: on a busy host a process takes seconds
-to start."""
-FIRST_S = 5.0
-"""Likewise for a driver's first answer, which is slower than all others."""
-LATE_S = 5.0
-"""Delay of the last sample at training's end from which the sampler isn't waited for at all, in seconds."""
-RESTART_S = (1.0, 10.0, 60.0)
+class SamplerTimes(NamedTuple):
+    """What a sampler is given, in seconds.
+
+    after_s: delay of its start after the relay's: a shorter run starts it at its end, and only where there are GPUs to
+    be told of. hang_s: without a sample, beyond the sampling interval, that means a hung driver; a reset takes less.
+    end_s: wait at the run's end for a healthy one, which answers within milliseconds. reads_s: of one reading, after
+    which it isn't waited for; eight GPUs take milliseconds. begins_s: wait at a run's end for one that hasn't started:
+    on a busy host a process takes seconds to start. first_s: likewise for a driver's first answer, which is slower than
+    all others. late_s: delay of the last sample at training's end from which it isn't waited for at all. restart_s:
+    pauses before it is started again; after as many deaths and one more it isn't.
+    """
+
+    after_s: float = 1.0
+    hang_s: float = 30.0
+    end_s: float = 2.0
+    reads_s: float = 1.0
+    begins_s: float = 10.0
+    first_s: float = 5.0
+    late_s: float = 5.0
+    restart_s: tuple[float, ...] = (1.0, 10.0, 60.0)
+
+
+TIMES = SamplerTimes()
 
 
 class SamplerProcess(RelayPart):
@@ -136,8 +142,8 @@ class SamplerProcess(RelayPart):
 
     name = "sample"
 
-    def __init__(self, beside: Beside) -> None:
-        self._beside, self._run = beside, beside.run
+    def __init__(self, beside: Beside, times: SamplerTimes = TIMES) -> None:
+        self._beside, self._run, self.times = beside, beside.run, times
         info, entry = beside.info, beside.entry()
         self._shared = beside.sampler
         self._plan = planned(
@@ -146,8 +152,8 @@ class SamplerProcess(RelayPart):
                 attempt=beside.attempt, node=int(entry.get("node", 0)), nodes=int(entry.get("nodes", 1)), pid=info.pid
             ),
         )
-        self._helper = Helper(self._start, RESTART_S, self._say_stopped, most=len(RESTART_S) + 1)
-        self._helper.due_at = time.monotonic() + AFTER_S
+        self._helper = Helper(self._start, times.restart_s, self._say_stopped, most=len(times.restart_s) + 1)
+        self._helper.due_at = time.monotonic() + times.after_s
         self._pipe = self._far_end = -1
         self._heard_at = 0.0
         self._is_reading = self._started = False
@@ -192,7 +198,7 @@ class SamplerProcess(RelayPart):
         code = self._helper.poll(now)
         if code is not None:
             self._reap(now, how_it_died(code))
-        elif now - self._heard_at > HANG_S + self._plan.interval_s:
+        elif now - self._heard_at > self.times.hang_s + self._plan.interval_s:
             if self._is_shared and not self._is_reading:  # another run's directory may hold it up
                 self._shared = None
                 self._abandon(over=False)
@@ -200,7 +206,8 @@ class SamplerProcess(RelayPart):
                 return
             self._abandon()
             suspect = "a driver" if self._is_reading else "the sampler"
-            self._say(f"hardware sampling stopped: {suspect} hasn't answered for {HANG_S:.0f} s; all else goes on")
+            silent = f"{suspect} hasn't answered for {self.times.hang_s:.0f} s"
+            self._say(f"hardware sampling stopped: {silent}; all else goes on")
 
     def end(self) -> bool:
         """Have it write its last interval. True once that is done, or not waited for any longer."""
@@ -221,14 +228,14 @@ class SamplerProcess(RelayPart):
         suspect = "a driver that is slow or hangs?" if self._is_reading else "a busy host"
         if not self._has_sampled:
             self._waited_at = now
-            if now - self._ending_at <= (FIRST_S if self._is_reading else BEGINS_S):
+            if now - self._ending_at <= (self.times.first_s if self._is_reading else self.times.begins_s):
                 return False
             why = "didn't answer" if self._is_reading else "had no sample" if self._has_begun else "hadn't begun"
             lack = f"the hardware sampler {why} when training ended ({suspect}): the run has no hardware metrics"
         else:
-            late = self._ending_at - self._heard_at > LATE_S + self._plan.interval_s
-            stuck = self._is_reading and now - self._heard_at > READS_S
-            if not (late or stuck or now - max(self._ending_at, self._waited_at) > END_S):
+            late = self._ending_at - self._heard_at > self.times.late_s + self._plan.interval_s
+            stuck = self._is_reading and now - self._heard_at > self.times.reads_s
+            if not (late or stuck or now - max(self._ending_at, self._waited_at) > self.times.end_s):
                 return False
             lack = (
                 f"the hardware sampler didn't answer when training ended ({suspect}): "
@@ -242,7 +249,7 @@ class SamplerProcess(RelayPart):
     def _others_are_done(self, now: float) -> bool:
         """Whether the samplers of other machines have written everything, or have had the time for it."""
         self._ending_at = self._ending_at or now
-        self._ended = self._plan.nodes <= 1 or now - self._ending_at > END_S or self._have_others_ended()
+        self._ended = self._plan.nodes <= 1 or now - self._ending_at > self.times.end_s or self._have_others_ended()
         return self._ended
 
     def _have_others_ended(self) -> bool:
@@ -273,7 +280,7 @@ class SamplerProcess(RelayPart):
     def _start(self, deaths: int) -> Any:
         plan = msgspec.structs.replace(self._plan, beat_fd=self._far_end)
         path, text, nice = str(self._run.path.absolute()), msgspec.json.encode(plan).decode(), self._beside.nice
-        shared = None if self._shared is None or deaths >= len(RESTART_S) else self._shared
+        shared = None if self._shared is None or deaths >= len(self.times.restart_s) else self._shared
         process = None if shared is None else shared(path, text, nice, self._far_end)
         self._is_shared = process is not None
         return process or helper_process.start(
