@@ -34,11 +34,11 @@ from trackers.journal.detached_helper import CODE, NAME
 from trackers.journal.lease import read_holder
 from trackers.journal.run_directory import RunDirectory
 from trackers.relay.agent import client as agent_client
-from trackers.relay.agent import endpoint, relays, succession, turns
+from trackers.relay.agent import endpoint, relays, succession
 from trackers.relay.agent import server as agent_server
 from trackers.relay.agent.client import AgentRelay
 from trackers.relay.agent.start import AgentPlan, Starter
-from trackers.relay.agent.turns import Turns
+from trackers.relay.agent.turns import TIMES, Turns
 from trackers.relay.agent.work_slots import NEW
 from trackers.relay.delivery.cursor_file import delivery_report, read_account
 from trackers.support import environments, processes
@@ -909,7 +909,6 @@ def test_relay_that_finds_no_place_or_an_agent_that_hangs_has_one_started_at_onc
 ) -> None:
     """One relay of a crowd does; the agent that comes doesn't give way while many wait for it."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(turns, "LOOK_S", 0.0)
     plans: list[AgentPlan] = []
 
     def popen(words: list[str], **more: Any) -> Any:
@@ -918,7 +917,7 @@ def test_relay_that_finds_no_place_or_an_agent_that_hangs_has_one_started_at_onc
 
     monkeypatch.setattr(subprocess, "Popen", popen)
     info = RunInfo(id="r", name="n", project="p", options={"TRACKER_NICE": 7})
-    runs = [Turns("k", 1) for _ in range(3)]
+    runs = [Turns("k", 1, times=TIMES._replace(look_s=0.0)) for _ in range(3)]
     starters = [Starter("k", info, ["json"], each) for each in runs]
 
     def tend() -> None:

@@ -19,7 +19,7 @@ from tests.helpers import wait_for
 from trackers.relay.agent import endpoint, turns, work_slots
 from trackers.relay.agent.client import LENGTH, READY
 from trackers.relay.agent.slot_locks import SlotLocks
-from trackers.relay.agent.turns import Turns, TurnServer
+from trackers.relay.agent.turns import TIMES, Turns, TurnServer
 from trackers.relay.agent.work_slots import ENDED, GROWN, LATE_S, NEW, SlotRequest, WorkSlots
 
 
@@ -198,7 +198,6 @@ class Served:
 def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Served]]:
     """Starts an agent's order; all are ended after the test."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(turns, "RETRY_S", 0.0)
     begun: list[Served] = []
 
     def start() -> Served:
@@ -209,6 +208,16 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     for served in begun:
         if served._alive:
             served.die()
+
+
+def of_relay(limit: int, **times: float) -> Turns:
+    """A relay's, which looks for its agent each time."""
+    return Turns("k", limit, times=TIMES._replace(retry_s=0.0, **times))
+
+
+def give(one: Turns, **times: float) -> None:
+    """Have its times be others from now on."""
+    one.times = one.times._replace(**times)
 
 
 def has(one: Turns, tracker: str, urgency: int = NEW) -> bool:
@@ -222,7 +231,7 @@ def test_relays_share_the_places_of_their_agent(serve: Callable[[], Served], mon
     """A run that ends gets the place of one that goes on; a relay that is gone keeps none; an agent's death gives each
     run one delivery at a time, until there is another agent, to which those that work are no news."""
     first = serve()
-    one, other = Turns("k", 2), Turns("k", 2)
+    one, other = of_relay(2), of_relay(2)
     wait_for(lambda: has(one, "json") and has(one, "csv"))
     wait_for(lambda: not has(other, "json") and has(one, "json") and one.is_over("json"))
     assert not one.is_over("csv")
@@ -235,7 +244,7 @@ def test_relays_share_the_places_of_their_agent(serve: Callable[[], Served], mon
     )
     other.close()
     wait_for(lambda: has(one, "json", ENDED))
-    third = Turns("k", 2)
+    third = of_relay(2)
     wait_for(lambda: not has(third, "json") and not has(third, "csv") and third._ready)
     first.die()
     wait_for(lambda: has(third, "json"))
@@ -256,11 +265,11 @@ def test_agent_that_comes_later_counts_places_that_are_locked(
     serve: Callable[[], Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of a relay that it doesn't know yet, once each when that has told; none of one that hangs for a minute."""
-    early, hung = Turns("k", 2), Turns("k", 2)
+    early, hung = of_relay(2), of_relay(2)
     assert has(early, "json")
     assert has(hung, "csv")
     serve()
-    late = Turns("k", 2)
+    late = of_relay(2)
     wait_for(lambda: not has(late, "tensorboard") and late._ready and late._answered_at > 0)
     for _ in range(100):
         assert not has(late, "tensorboard"), "both places are locked"
@@ -284,7 +293,7 @@ def test_agent_leaves_a_place_free_for_each_relay_that_begins(serve: Callable[[]
     assert second.begin() >= 0
     assert SlotLocks("k", 2).taken() == (0, 2)
     serve()
-    late = Turns("k", 2)
+    late = of_relay(2)
     wait_for(lambda: not has(late, "json") and late._ready and late._answered_at > 0)
     assert not has(late, "json")
     first.close()
@@ -315,7 +324,7 @@ def test_places_that_cant_be_locked_are_not_counted(tmp_path: Path, monkeypatch:
 
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(fcntl, "fcntl", unknown)
-    one, other = Turns("k", 1), Turns("k", 1)
+    one, other = of_relay(1), of_relay(1)
     assert [has(one, "json"), has(other, "json"), other.is_short] == [True, True, False]
     one.close()
     other.close()
@@ -343,29 +352,27 @@ def test_agent_hangs_up_on_who_says_nonsense() -> None:
 @pytest.mark.heavy
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: only there are processes forked so")
 @pytest.mark.parametrize("greeted", [False, True])
-def test_nothing_waits_for_an_agent_that_hangs(
-    serve: Callable[[], Served], monkeypatch: pytest.MonkeyPatch, greeted: bool
-) -> None:
+def test_nothing_waits_for_an_agent_that_hangs(serve: Callable[[], Served], greeted: bool) -> None:
     """Deliveries work one by one, whether it had ever answered or not; it can be replaced then. One that goes on knows
     who works."""
     agent = serve()
-    one = Turns("k", 2)
+    one = of_relay(2)
     wait_for(lambda: not greeted or (has(one, "first") and one._ready))
     with agent.hanging():
-        monkeypatch.setattr(turns, "PATIENCE_S", 0.0)
+        give(one, patience_s=0.0)
         one.done("first")
         wait_for(lambda: has(one, "json"))
         assert not has(one, "csv")
         assert not one.hung
-        monkeypatch.setattr(turns, "SILENT_S", 0.0)
+        give(one, silent_s=0.0)
         wait_for(lambda: not one.poll() and one.hung)
-        monkeypatch.setattr(turns, "SILENT_S", 1e9)
+        give(one, silent_s=1e9)
         wait_for(lambda: one.poll() and one._line is not None)
         assert not has(one, "csv"), "one by one, for what hangs is asked again"
-    monkeypatch.setattr(turns, "PATIENCE_S", 1e9)
+    give(one, patience_s=1e9)
     wait_for(lambda: has(one, "csv") and one._ready and one._own_slots is None)
     assert not one.hung
-    other = Turns("k", 2)
+    other = of_relay(2)
     wait_for(
         lambda: not has(other, "json") and other._ready and one.poll() and (one.is_over("json") or one.is_over("csv")),
         seconds=60.0,
@@ -381,8 +388,7 @@ def test_crowd_without_an_agent_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     """As many deliveries of all runs work as there are places; who finds none wants an agent, and goes on one by one
     where none comes. What a relay had is free when it is gone; nothing is left."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(turns, "LOOK_S", 0.0)
-    one, other, third = (Turns("k", 3) for _ in range(3))
+    one, other, third = (of_relay(3, look_s=0.0) for _ in range(3))
     assert has(one, "json")
     assert other.request("wandb", 2, NEW)
     assert not has(third, "json")
@@ -396,9 +402,9 @@ def test_crowd_without_an_agent_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     assert not third.is_short
     other.close()
     assert third.request("wandb", 2, NEW)
-    last = Turns("k", 3)
+    last = of_relay(3, look_s=0.0)
     assert not has(last, "json")
-    monkeypatch.setattr(turns, "COMES_S", 0.0)
+    give(last, comes_s=0.0)
     wait_for(lambda: has(last, "json"))
     assert not has(last, "csv")
     last.done("json")
@@ -413,7 +419,7 @@ def test_crowd_without_an_agent_is_bounded(tmp_path: Path, monkeypatch: pytest.M
 def test_places_of_a_dead_agent_are_kept_by_those_that_work(serve: Callable[[], Served]) -> None:
     """Its deliveries go on, and count for relays that come without an agent."""
     agent = serve()
-    one, other = Turns("k", 2), Turns("k", 2)
+    one, other = of_relay(2), of_relay(2)
     wait_for(lambda: has(one, "json") and has(one, "csv") and one._ready)
     agent.die()
     wait_for(lambda: not one.poll())

@@ -19,7 +19,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.relay.agent import client
 from trackers.relay.agent.client import AgentRelay
 from trackers.relay.agent.start import Starter, fork_job
-from trackers.relay.agent.turns import COMES_S, PATIENCE_S, Turns
+from trackers.relay.agent.turns import Turns
 from trackers.relay.parts.plans import RelayPlan, arguments
 from trackers.support import processes
 
@@ -42,8 +42,8 @@ def hand_over(run: RunDirectory, plan: RelayPlan, turns: Turns, line: int, goes_
     job = fork_job(info, arguments("relay", run.path, plan), plan.trackers, environment)
     passed = {1: 1, line: line, **{fd: fd for fd in plan.descriptors()}}
     starter = Starter(turns.name, info, job["trackers"], turns)
-    until, silent_s = time.monotonic() + COMES_S, 0.0
-    while goes_on() and time.monotonic() < until and silent_s < PATIENCE_S:
+    until, silent_s = time.monotonic() + turns.times.comes_s, 0.0
+    while goes_on() and time.monotonic() < until and silent_s < turns.times.patience_s:
         starter.start_for_many()
         asked = time.monotonic()
         relay = client.fork_relay(turns.name, job, passed)

@@ -17,7 +17,7 @@ import os
 import random
 import socket
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,18 +26,6 @@ from trackers.relay.agent.client import LENGTH, READY
 from trackers.relay.agent.slot_locks import SlotLocks
 from trackers.relay.agent.work_slots import ENDED, GROWN, LATE_S, SlotRequest, WorkSlots, default_slots
 
-RETRY_S = 2.0
-"""Interval between attempts to connect to an agent, in seconds."""
-PATIENCE_S = 5.0
-"""Maximum wait for an agent that listens and doesn't answer, in seconds; then deliveries work one by one."""
-SILENT_S = 15.0
-"""Time after which such an agent counts as hung, in seconds: another one then replaces it."""
-ASK_S = 5.0
-"""Interval at which an agent is asked whether it lives while deliveries wait, in seconds."""
-COMES_S = 60.0
-"""Maximum wait for an agent to start when no slot is free, in seconds; then deliveries work one by one."""
-LOOK_S = 0.5
-"""Interval between attempts to lock a slot without an agent, in seconds."""
 LINE_BYTES = 1 << 16
 """Maximum length of an incomplete message, in bytes."""
 
@@ -83,6 +71,26 @@ class MessageLine:
         self.socket.close()
 
 
+class TurnTimes(NamedTuple):
+    """Of a run's turns, in seconds.
+
+    retry_s: between attempts to connect to an agent. patience_s: wait for one that listens and doesn't answer; then
+    deliveries work one by one. silent_s: after which such an agent counts as hung: another one then replaces it. ask_s:
+    between questions to an agent whether it lives, while deliveries wait. comes_s: wait for an agent to start when no
+    slot is free; then deliveries work one by one. look_s: between attempts to lock a slot without an agent.
+    """
+
+    retry_s: float = 2.0
+    patience_s: float = 5.0
+    silent_s: float = 15.0
+    ask_s: float = 5.0
+    comes_s: float = 60.0
+    look_s: float = 0.5
+
+
+TIMES = TurnTimes()
+
+
 class Turns:
     """Decides which deliveries of one run may work.
 
@@ -96,8 +104,8 @@ class Turns:
         beginning: see :class:`SlotLocks`, ``fd``.
     """
 
-    def __init__(self, name: str = "", limit: int = 0, beginning: int = -1) -> None:
-        self.name = name
+    def __init__(self, name: str = "", limit: int = 0, beginning: int = -1, times: TurnTimes = TIMES) -> None:
+        self.name, self.times = name, times
         self.hung = False
         self.slot_locks = SlotLocks(name, limit or default_slots(), beginning)
         self._limit = limit
@@ -131,7 +139,7 @@ class Turns:
         now = time.monotonic()
         line_before = self._line
         if self._line is None and now >= self._try_at:
-            self._try_at = now + RETRY_S * random.uniform(0.7, 1.0)
+            self._try_at = now + self.times.retry_s * random.uniform(0.7, 1.0)
             self._connect(now)
         if self._line is not None:
             self._listen(now)
@@ -192,13 +200,13 @@ class Turns:
     def _decide_alone(self, now: float) -> None:
         """Decide which deliveries work while no agent answers."""
         if self._line is not None and self._own_slots is None:
-            if not self._pinged_at or now - self._pinged_at <= PATIENCE_S:
+            if not self._pinged_at or now - self._pinged_at <= self.times.patience_s:
                 return
             self._go_one_by_one()
         if self._own_slots is not None:
             self._own_slots.assign(now)
         elif now >= self._lock_at:
-            self._lock_at = now + LOOK_S
+            self._lock_at = now + self.times.look_s
             self._lock_slots(now)
 
     def _lock_slots(self, now: float) -> None:
@@ -208,7 +216,7 @@ class Turns:
                 request.began, request.asked = now, None
                 continue
             self._short_since = self._short_since or now
-            if now - self._short_since > COMES_S:
+            if now - self._short_since > self.times.comes_s:
                 self._go_one_by_one()
             return
         self._short_since = 0.0
@@ -253,10 +261,11 @@ class Turns:
             self._mark_alive(now)
         for message in messages:
             self._apply(message, now)
-        if self._pinged_at and now - self._pinged_at > SILENT_S:
+        if self._pinged_at and now - self._pinged_at > self.times.silent_s:
             self.hung = True
             raise OSError("it hangs")
-        if now - self._answered_at > ASK_S and any(request.began is None for _, request in self._requests.values()):
+        waits = any(request.began is None for _, request in self._requests.values())
+        if waits and now - self._answered_at > self.times.ask_s:
             self._ping(now)
 
     def _ping(self, now: float) -> None:
@@ -271,7 +280,7 @@ class Turns:
             if self._line.socket.recv(1) != READY:
                 raise OSError("it has no time")
         except BlockingIOError:
-            if now - self._pinged_at > SILENT_S:
+            if now - self._pinged_at > self.times.silent_s:
                 self.hung = True
                 raise
             return
