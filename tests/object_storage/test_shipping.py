@@ -11,7 +11,7 @@ import pytest
 
 from tests.object_storage.support import Failing, Lying, contents, grow, names, run_directory, store
 from trackers.errors import Fatal, Unavailable
-from trackers.object_storage import growing, layout, mirror, shipping
+from trackers.object_storage import growing, layout, mirror
 from trackers.object_storage.shipping import Sender, claim_attempt
 from trackers.object_storage.store import Store
 
@@ -111,7 +111,7 @@ def test_sending_ends_though_the_stream_grows_during_each_request(
     assert copied(tmp_path) == contents(run)
 
 
-def test_sign_of_life_goes_first_and_amid_what_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sign_of_life_goes_first_and_amid_what_takes_long(tmp_path: Path) -> None:
     """A backlog of pieces and media: readers see at once that the run is there and lives, and go on seeing it; before
     an upload of minutes they are told how long it may take."""
     run = run_directory(tmp_path / "run")
@@ -120,14 +120,12 @@ def test_sign_of_life_goes_first_and_amid_what_takes_long(tmp_path: Path, monkey
     for number in range(5):
         (run / f"media/13/{number}.npy").write_bytes(b"picture")
     busy = Busy(f"file://{tmp_path}/store", run)
-    monkeypatch.setattr(shipping, "HEARTBEAT_S", 0.0)
-    sender = Sender(busy, run, HOME)
+    sender = Sender(busy, run, HOME, heartbeat_s=0.0)
     sender.send()
     names = [name for name, _ in busy.written]
     assert names[:3] == ["relay.lease", "relay.lease", "run.json"]
     assert names.count("relay.lease") >= 8
-    monkeypatch.setattr(shipping, "HEARTBEAT_S", 20.0)
-    monkeypatch.setattr(shipping, "SLOW_BYTES_S", 10.0)
+    sender.heartbeat_s, sender.bytes_s = 20.0, 10.0
     busy.written.clear()
     (run / "media/13/large.npy").write_bytes(b"x" * 5000)
     sender.send()

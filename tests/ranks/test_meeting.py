@@ -98,14 +98,11 @@ def test_main_node_that_moved_is_found_again(store: list[Store], tmp_path: Path)
     assert not (other / launch.LOST_MAIN).exists()
 
 
-def test_main_node_that_cannot_be_found_is_said_once(
-    store: list[Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_main_node_that_cannot_be_found_is_said_once(store: list[Store], tmp_path: Path) -> None:
     """With the reason, and what to set."""
-    monkeypatch.setattr(meeting, "UNFOUND_S", 0.0)
     said: list[str] = []
     _, other = folders(tmp_path)
-    finding = Finding(other, said.append)
+    finding = Finding(other, said.append, unfound_s=0.0)
     wait_for(lambda: said)
     finding.end()
     finding._thread.join(20.0)

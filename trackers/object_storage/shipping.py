@@ -25,8 +25,6 @@ from trackers.support import confined, machines
 
 HEARTBEAT_S = 20.0
 """Interval of heartbeats in the store, in seconds; see :data:`trackers.journal.status.SILENT_S`."""
-SLOW_BYTES_S = 1e6
-"""Rate of a slow connection, in bytes a second: an object may take so long that readers must be told."""
 LEASE = "relay.lease"
 IDENTITY = "run.json"
 DEPTH = 6
@@ -40,6 +38,8 @@ class Sender:
 
     Args:
         home: the run's prefix below the store's address, ``<project>/<run id>``.
+        heartbeat_s: between heartbeats in the store. bytes_s: rate of a slow connection, in bytes a second: an object
+            may take so long that readers must be told.
 
     Attributes:
         is_new: whether the store had nothing of the run yet, not even a note that it was removed.
@@ -48,8 +48,11 @@ class Sender:
         Unavailable, Refused: the store can't be listed. Fatal: the run is somebody else's now; see :meth:`send`.
     """
 
-    def __init__(self, store: Store, run: Path, home: str) -> None:
+    def __init__(
+        self, store: Store, run: Path, home: str, heartbeat_s: float = HEARTBEAT_S, bytes_s: float = 1e6
+    ) -> None:
         self._store, self._run, self._home = store, run, home
+        self.heartbeat_s, self.bytes_s = heartbeat_s, bytes_s
         self._growing = GrowingFiles(store, home, self._beat)
         self._whole = {path: (size, -1) for path, size in self._growing.list_objects().items()}
         self.is_new = self._growing.is_new
@@ -104,20 +107,20 @@ class Sender:
             raise Unavailable(f"{self._run / path} can't be read: {error.strerror or error}") from None
 
     def _beat(self, size: int = 0) -> None:
-        """Send the relay's lease, if the last time is :data:`HEARTBEAT_S` ago, or a long request follows.
+        """Send the relay's lease, if the last time is long ago, or a long request follows.
 
         Args:
             size: bytes of the next request; the lease then says how long the run may be silent.
         """
-        allow_s = size / SLOW_BYTES_S
-        if time.monotonic() - self._beaten < HEARTBEAT_S and allow_s < HEARTBEAT_S:
+        allow_s = size / self.bytes_s
+        if time.monotonic() - self._beaten < self.heartbeat_s and allow_s < self.heartbeat_s:
             return
         try:
             content = confined.read(self._run / LEASE, root=self._run)
             holder = msgspec.json.decode(content, type=dict[str, Any])
         except (OSError, *UNDECODABLE):  # no relay works now
             return
-        if allow_s >= HEARTBEAT_S:
+        if allow_s >= self.heartbeat_s:
             content = msgspec.json.encode({**holder, "allow_s": allow_s})
         self._store.put(f"{self._home}/{LEASE}", content)
         self._beaten = time.monotonic()

@@ -45,8 +45,6 @@ MOST_BYTES = 4096
 MOST_ADDRESSES = 8
 FIRST_S, LAST_S = 0.1, 2.0
 """First and longest pause between two tries to reach torch's store, in seconds."""
-UNFOUND_S = 60.0
-"""Time without an address after which the user is told the reason, in seconds."""
 PROBED = ("192.0.2.1", "2001:db8::1")
 """Addresses for documentation (RFC 5737, RFC 3849): only the route to them is looked up, nothing is sent."""
 _FINGERPRINT = re.compile("[0-9a-f]{64}")
@@ -250,11 +248,11 @@ class Finding:
     """Another node's side: its first rank reads the main node's address, and writes it to a file for its carrier.
 
     Args:
-        say: called with one line if the address isn't found.
+        say: called with one line if the address isn't found within ``unfound_s``.
     """
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self._folder, self._say = folder, say
+    def __init__(self, folder: Path, say: Callable[[str], None], unfound_s: float = 60.0) -> None:
+        self._folder, self._say, self._unfound_s = folder, say, unfound_s
         self._over = threading.Event()
         self._pid = os.getpid()
         atexit.register(self.end)
@@ -296,7 +294,7 @@ class Finding:
             except Exception as error:  # torch's store isn't a public interface; it may be gone, too
                 pass_on(error)
                 reason = str(error).partition("\n")[0][:200]
-            if waited_s > UNFOUND_S and not is_reported:
+            if waited_s > self._unfound_s and not is_reported:
                 is_reported = True
                 self._say(
                     f"TRACKER_NODES=network: where the main node listens isn't known: {reason}. It is looked for; "

@@ -384,20 +384,20 @@ def test_main_node_that_is_silent_holds_no_carrier(main: Node, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("begins", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "a byte", "a head"])
-def test_tls_that_is_not_finished_ends(begins: bytes, main: Node, other: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls_that_is_not_finished_ends(begins: bytes, main: Node, other: Node) -> None:
     """A stranger has ten seconds for it, as for his proof."""
     with Served(main, other) as served, socket.create_connection(("127.0.0.1", served.meeting.port), 20.0) as stranger:
         one = NetworkTransport(other.folder, 1)
         one.send_news(b"{}")
         stranger.sendall(begins)
         wait_for(lambda: len(served.landing._connections) == 2)
-        monkeypatch.setattr(landing, "STRANGER_S", 0.0)
+        served.landing.stranger_s = 0.0
         with contextlib.suppress(ConnectionResetError):
             assert stranger.recv(1) == b""
         one.send_news(b"{}")
 
 
-def test_record_that_is_not_finished_ends(main: Node, other: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_that_is_not_finished_ends(main: Node, other: Node) -> None:
     """A node that stops amid one is let go, as amid a frame; one that is quiet between frames stays."""
     with Served(main, other) as served:
         one = NetworkTransport(other.folder, 1)
@@ -407,7 +407,7 @@ def test_record_that_is_not_finished_ends(main: Node, other: Node, monkeypatch: 
         raw = socket.socket(fileno=os.dup(one._socket.fileno()))
         raw.settimeout(20.0)
         with raw:
-            monkeypatch.setattr(landing, "STUCK_S", -1.0)
+            served.landing.stuck_s = -1.0
             one.send_news(b"{}")
             raw.sendall(b"\x17\x03\x03\x10\x00begun")
             with contextlib.suppress(ConnectionResetError):

@@ -282,7 +282,7 @@ def test_strangers_who_wait_are_few_and_go(main: Node, other: Node, monkeypatch:
         one = NetworkTransport(other.folder, 1)
         one.send_news(b"{}")
         assert len(served.landing._connections) <= 5
-        monkeypatch.setattr(landing, "STRANGER_S", 0.0)
+        served.landing.stranger_s = 0.0
         for stranger in strangers:
             stranger.settimeout(20.0)
             with contextlib.suppress(ConnectionResetError):

@@ -31,10 +31,7 @@ from trackers.support import confined
 
 MOST_STRANGERS = 64
 """Maximum connections without a proof of the launch's secret; the oldest is dropped for a new one."""
-STRANGER_S = 10.0
-"""How long such a connection has for its proof, in seconds."""
-STUCK_S = 60.0
-"""Maximum time to receive a frame, or to send an answer, in seconds."""
+STRANGER_S, STUCK_S = 10.0, 60.0
 RECEIVED = 64 * 1024
 BACKLOG = 512
 PAUSE_S = 1.0
@@ -76,6 +73,7 @@ class Landing:
     Args:
         folder: the launch's.
         find_target: where a node's file goes, as a directory and a path below it; None for one that isn't accepted.
+        stranger_s: how long a connection has for its proof. stuck_s: to receive a frame, or to send an answer.
 
     Attributes:
         stranger: address of the last peer that spoke the protocol, and how it differed; "" for none.
@@ -84,13 +82,17 @@ class Landing:
         NotFound: the main rank hasn't ordered to listen.
     """
 
-    def __init__(self, folder: Path, node: int, node_count: int, find_target: FindTarget) -> None:
+    def __init__(
+        self, folder: Path, node: int, node_count: int, find_target: FindTarget,
+        stranger_s: float = STRANGER_S, stuck_s: float = STUCK_S,
+    ) -> None:  # fmt: skip
         order = meeting.read_order(folder)
         if order is None:
             raise NotFound(f"{folder} has no order to listen")
         self.where = "the network"
         self._order, self._folder, self._own_node = order, folder, node
         self._node_count, self._find_target = node_count, find_target
+        self.stranger_s, self.stuck_s = stranger_s, stuck_s
         self._listeners: list[socket.socket] = []
         self._selector = selectors.DefaultSelector()
         self._connections: dict[int, _Connection] = {}
@@ -320,7 +322,7 @@ class Landing:
         """Drop connections that made no progress in time, and accept again after a pause."""
         for connection in list(self._connections.values()):
             stuck = bool(connection.inbox or connection.outbox or connection.amid)
-            limit_s = STRANGER_S if connection.channels is None else STUCK_S
+            limit_s = self.stranger_s if connection.channels is None else self.stuck_s
             if (stuck or connection.channels is None) and now - connection.since > limit_s:
                 self._drop(connection)
         if self._accept_at and now > self._accept_at:
