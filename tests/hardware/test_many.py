@@ -186,7 +186,7 @@ def test_driver_that_hangs_is_left_behind_and_the_next_run_has_a_new_sampler(
         "hardware sampling stopped: a driver hasn't answered for 0 s; all else goes on"
     }
     assert all(one.sampler.end() for one in runs)
-    monkeypatch.setattr(listener, "SILENT_S", 0.3)
+    machine.held.hung_s = 0.3
     late = Watched(tmp_path / "late", machine, times=SamplerTimes(hang_s=3600.0, restart_s=(0.0, 0.0, 0.0)))
 
     def hung_is_gone() -> bool:
@@ -195,7 +195,7 @@ def test_driver_that_hangs_is_left_behind_and_the_next_run_has_a_new_sampler(
 
     until(hung_is_gone, late)
     drivers.set()
-    monkeypatch.setattr(listener, "SILENT_S", 3600.0)
+    machine.held.hung_s = 3600.0
     until(lambda: late.values("gpu/power_total_w"), late)
     late.sampler.close()
     assert late.said == []

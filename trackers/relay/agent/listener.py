@@ -10,8 +10,6 @@ from collections.abc import Collection, Sequence
 from trackers.journal import forked_helper
 from trackers.journal.forked_helper import Forked
 
-SILENT_S = 20.0
-"""A fork that acknowledges no request for so many seconds counts as hung. Those who wait for one wait longer."""
 TAKEN = b"+"
 """The fork's acknowledgement of a request."""
 
@@ -22,6 +20,9 @@ class Listener:
     Args:
         entry: what the fork begins with. role: the first of its arguments; the second is its end of the socket.
     """
+
+    hung_s = 20.0
+    """A fork that acknowledges no request for so many seconds counts as hung. Those who wait for one wait longer."""
 
     def __init__(self, entry: forked_helper.Entry, role: str) -> None:
         self._entry = entry
@@ -86,7 +87,7 @@ class Listener:
             while received := self._control.recv(16):
                 self._pending -= len(received)
                 self._silent_since = time.monotonic()
-        if self._process.poll() is None and self.silent_s < SILENT_S:
+        if self._process.poll() is None and self.silent_s < self.hung_s:
             return
         self._process.kill()
         self.close()
