@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import json
 import os
 import resource
 import shutil
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -20,12 +23,14 @@ from tests.analysis.support import T0, write_run
 from tests.fuzz.mutate import wandb_file
 from trackers.analysis.run_list import listing
 from trackers.copying.transfer import copy
-from trackers.errors import Damaged, NotFound, UsageError
+from trackers.errors import Damaged, NotFound, TrackersError, UsageError
+from trackers.formats import foreign_sqlite
 from trackers.formats.tensorboard_event import TFRecordFramer
 from trackers.journal.integrity import check
 from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import StreamReader, last_record
 from trackers.readers import journal
+from trackers.readers.trackio import reader as trackio_reader
 from trackers.records import ArtifactFile, ArtifactRecord, Media, MediaFile
 from trackers.retention.archive import put_back
 from trackers.support.seekable_zstd import PackedFile, need_zstd, open_file
@@ -282,3 +287,97 @@ def test_backup_with_a_sparse_file_is_refused() -> None:
     with pytest.raises((UsageError, NotFound), match=r"x\.json"):
         put_back(Path("b.tar.gz"), Path("into"), yes=True)
     assert not list(Path().glob("into/**/*"))
+
+
+def test_rows_of_a_database_that_share_their_pages_are_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of megabytes could have a terabyte of rows: those that are read as a whole are summed up before."""
+    path = Path("a.db")
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute('CREATE TABLE runs (id, "na""me")')
+        database.execute("CREATE TABLE other (a)")
+        database.execute("INSERT INTO other VALUES (zeroblob(20000))")
+        database.executemany("INSERT INTO runs VALUES (zeroblob(2000), ?)", [("é" * 500,), (None,), (7,)])
+        database.commit()
+    monkeypatch.setattr(foreign_sqlite, "size", lambda _: 7001)
+    foreign_sqlite.check(path, {"runs", "other"}, {"runs", "missing"})
+    monkeypatch.setattr(foreign_sqlite, "size", lambda _: 7000)
+    with pytest.raises(Damaged, match=r"a\.db is damaged: its tables of runs have more than 7,000 bytes"):
+        foreign_sqlite.check(path, {"runs", "other"}, {"runs"})
+
+
+def planted_trackio() -> Path:
+    """The database of a project of trackio with a run of two steps."""
+    import trackio
+    from trackio.sqlite_storage import SQLiteStorage
+
+    trackio.init(project="planted", name="one", embed=False, auto_log_cpu=False)
+    trackio.log({"loss": 0.5})
+    trackio.log({"loss": 0.4})
+    trackio.finish()
+    return Path(SQLiteStorage.get_project_db_path("planted"))
+
+
+INTO_METRICS = (
+    "INSERT INTO metrics (timestamp, run_id, run_name, step, metrics) "
+    "SELECT timestamp, run_id, run_name, 7, ? FROM metrics LIMIT 1"
+)
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="sqlite3 sets no limits before")
+def test_long_values_of_trackio_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of a gigabyte, as a file of holes can have, is counted as lost, and the rows around it are read."""
+    path = planted_trackio()
+    monkeypatch.setattr(foreign_sqlite, "VALUE_BYTES", 1 << 20)
+    monkeypatch.setattr(trackio_reader, "BATCH_BYTES", 100)
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        for values in (json.dumps({"a": "x" * (2 << 20)}), json.dumps({"a": "x"}), bytes(2 << 20)):
+            database.execute(INTO_METRICS, (values,))
+        database.commit()
+    data = trackers.load("trackio:planted")
+    assert [text.values for text in data.texts()] == [{"a": "x"}]
+    assert len(data.metrics()) == 2
+    assert "2 rows are left out, the first: " in data.run.note
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE configs SET config = CAST(zeroblob(2000000) AS TEXT)")
+        database.commit()
+    with pytest.raises(Damaged, match="is damaged"):
+        trackers.load("trackio:planted")
+
+
+@pytest.mark.heavy
+def test_rows_of_trackio_that_share_their_pages_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the file can have is read, no more."""
+    path = planted_trackio()
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute(INTO_METRICS, ('{"a":"' + "x" * 1000_000 + '"}',))
+        database.commit()
+    monkeypatch.setattr(foreign_sqlite, "size", lambda _: 1_000_000)
+    data = trackers.load("trackio:planted")
+    assert len(data.metrics()) == 2
+    assert "is damaged: its rows have more than the file; the" in data.run.note
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="sqlite3 sets no limits before")
+@pytest.mark.parametrize(
+    "change",
+    ["INSERT INTO tags SELECT 'a', CAST(zeroblob(20000000) AS TEXT), run_uuid FROM runs",
+     "UPDATE metrics SET value = CAST(zeroblob(20000000) AS TEXT)",
+     "UPDATE metrics SET is_nan = CAST(zeroblob(20000) AS TEXT)"],
+)  # fmt: skip
+def test_long_values_of_mlflow_end_in_one_line(change: str, tmp_path: Path) -> None:
+    """A page of a metric's points has 25,000 rows: each may be short only."""
+    from mlflow import MlflowClient
+
+    path = tmp_path / "a.db"
+    client = MlflowClient(tracking_uri=f"sqlite:///{path}")
+    run = client.create_run(client.create_experiment("digits")).info.run_id
+    client.log_metric(run, "loss", 0.5, step=1)
+    assert len(trackers.load(f"mlflow:{path}#digits").metrics()) == 1
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA ignore_check_constraints=ON")
+        database.execute(change)
+        database.commit()
+    with pytest.raises(TrackersError, match="string or blob too big"):
+        trackers.load(f"mlflow:{path}#digits").metrics()

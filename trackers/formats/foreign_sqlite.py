@@ -11,6 +11,7 @@ import errno
 import itertools
 import os
 import sqlite3
+import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -18,6 +19,10 @@ from urllib.parse import quote
 from trackers.errors import Damaged, NotFound, TrackersError, Unavailable
 from trackers.support import confined
 
+VALUE_BYTES = 64 * 1024 * 1024
+"""Maximum length of a value that is read."""
+HELD_BYTES = 256 * 1024 * 1024
+"""Maximum length of all values of tables that are read as a whole."""
 _JOURNAL = bytes.fromhex("d9d505f920a163d7")
 BUSY_S = 30.0
 MESSAGE_CHARACTERS = 200
@@ -52,11 +57,16 @@ def need_own_files(path: Path, refusal: type[TrackersError] = Damaged) -> None:
             raise refusal(f"{beside} names another file, which SQLite would delete: remove it")
 
 
-def check(path: Path, tables: Collection[str]) -> set[str]:
+def check(path: Path, tables: Collection[str], held: Collection[str] = ()) -> set[str]:
     """Check that the named tables are plain tables, and return the names of those that exist.
 
+    Args:
+        held: those of them that are read as a whole. What a database claims can be far more than it has: its rows may
+            share their pages, or the file be of holes.
+
     Raises:
-        Damaged: it is no database, or one of them is something else. Unavailable: it is locked.
+        Damaged: it is no database, one of them is something else, or those that are held have more than memory should
+            hold. Unavailable: it is locked.
     """
     need_own_files(path)
     address = f"file:{quote(str(path))}?mode=ro"
@@ -64,6 +74,7 @@ def check(path: Path, tables: Collection[str]) -> set[str]:
     try:
         with contextlib.closing(sqlite3.connect(address, uri=True, timeout=BUSY_S)) as opened:
             opened.execute("PRAGMA trusted_schema=OFF")
+            bound_values(opened)
             for kind, name, table, text in opened.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"):
                 if str(table).lower() not in tables or kind == "index":
                     continue
@@ -71,9 +82,10 @@ def check(path: Path, tables: Collection[str]) -> set[str]:
                 if what != "table":
                     raise Damaged(f"{path} is damaged: its {what[:20]} {str(name)[:80]!r} isn't one that trackers make")
                 for column in opened.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (name,)):
-                    if column[1] not in (0, 1):
+                    if column[1] not in (0, 1, 3):  # 3: stored, as any other
                         raise Damaged(f"{path} is damaged: column {str(column[0])[:80]!r} of {name!r:.100} is computed")
                 existing.add(str(name).lower())
+            _check_held(opened, path, existing & set(held))
     except sqlite3.OperationalError as error:
         if "locked" in str(error) or "busy" in str(error):
             raise Unavailable(f"{path} can't be read now: {error}") from None
@@ -85,6 +97,31 @@ def check(path: Path, tables: Collection[str]) -> set[str]:
     return existing
 
 
+def _check_held(opened: sqlite3.Connection, path: Path, tables: Collection[str]) -> None:
+    """Sum up the lengths of all values of some tables, row by row, until they are too long."""
+    most = left = min(HELD_BYTES, size(path))
+    for table in sorted(tables):
+        columns = [
+            name.replace('"', '""') for (name,) in opened.execute("SELECT name FROM pragma_table_info(?)", (table,))
+        ]
+        lengths = " + ".join(f'coalesce(length(CAST("{column}" AS BLOB)), 0)' for column in columns)
+        for (length,) in opened.execute(f'SELECT {lengths} FROM "{table}"'):  # noqa: S608 - quoted
+            left -= length
+            if left < 0:
+                raise Damaged(f"{path} is damaged: its tables of runs have more than {most:,} bytes")
+
+
+def size(path: Path) -> int:
+    """The length of a database with what isn't in its main file yet, in bytes."""
+    return sum(file.stat().st_size for end in ("", "-wal") if (file := Path(f"{path}{end}")).exists())
+
+
+def bound_values(connection: sqlite3.Connection, most: int | None = None) -> None:
+    """Have a longer value end a query of this connection before it takes memory (from Python 3.11 on)."""
+    if sys.version_info >= (3, 11):
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most or VALUE_BYTES)
+
+
 @contextlib.contextmanager
 def limited(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
     """End a query of this connection that takes more steps than any of a database of this size.
@@ -94,6 +131,7 @@ def limited(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
     Raises:
         Damaged: a query was ended.
     """
+    bound_values(connection)
     most = STEPS + STEPS_BYTE * path.stat().st_size
     calls = itertools.count(1)
     connection.set_progress_handler(lambda: next(calls) * STEPS_CALL > most, STEPS_CALL)

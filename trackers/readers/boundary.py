@@ -156,8 +156,12 @@ class TolerantReader:
         except TrackersError:
             raise
         except self._errors as error:
-            self._count += 1
-            self._first = self._first or (f"{name}: " if name else "") + reason(error)
+            self.lose(reason(error), name)
+
+    def lose(self, why: str, name: str = "") -> None:
+        """Count a part that isn't read."""
+        self._count += 1
+        self._first = self._first or (f"{name}: " if name else "") + why
 
     def add_note(self) -> None:
         """Add what was left out to the run's note."""

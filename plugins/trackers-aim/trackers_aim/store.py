@@ -139,7 +139,7 @@ class Properties:
             copy = _copied(lambda: _states(paths, root), Path(temporary), root) / PROPERTIES
             if not copy.exists():
                 return
-            missing = {"run", "experiment", "tag", "run_tag"} - foreign_sqlite.check(copy, TABLES)
+            missing = {"run", "experiment", "tag", "run_tag"} - foreign_sqlite.check(copy, TABLES, TABLES)
             if missing:
                 raise Damaged(f"{path} is no database of Aim's: it has no table {min(missing)}")
             with contextlib.closing(sqlite3.connect(copy)) as database, foreign_sqlite.limited(database, copy):

@@ -399,9 +399,9 @@ class LocalStore:
         project, run_id = self._key
         query = "SELECT metrics FROM metrics WHERE run_id = ? AND CAST(metrics AS TEXT) LIKE '%file_path%'"
         with translated(), _storage()._get_connection(self._path()) as opened:
-            rows = opened.execute(query, (run_id,)).fetchall()
+            rows = opened.execute(query, (run_id,))
+            paths = [MEDIA_DIR / path for (row,) in rows for path in _media_of(orjson.loads(row))]
         files = get_project_media_path(project, relative_path=folder)
-        paths = [MEDIA_DIR / path for (row,) in rows for path in _media_of(orjson.loads(row))]
         paths += () if files.is_symlink() else files.iterdir()  # a planted link leads elsewhere
         for path in paths:
             with contextlib.suppress(OSError):  # it has gone, or leads elsewhere

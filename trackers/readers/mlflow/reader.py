@@ -18,6 +18,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -83,8 +84,16 @@ EXPERIMENT_FILE = "meta.yaml"
 """mlflow/store/tracking/file_store.py: META_DATA_FILE_NAME, in the directory of each experiment and run."""
 
 TABLES = frozenset({"alembic_version", "experiments", "experiment_tags", "runs", "metrics", "latest_metrics", "params",
-                    "tags", "datasets", "inputs", "input_tags", "entity_associations", "workspaces"})  # fmt: skip
+                    "tags", "datasets", "inputs", "input_tags", "entity_associations", "workspaces", "trace_info",
+                    "trace_tags", "trace_request_metadata", "trace_metrics", "span_metrics", "assessments",
+                    "spans"})  # fmt: skip
 """mlflow/store/tracking/dbmodels/models.py: what is read of a run."""
+READ_WHOLE = frozenset({"experiments", "experiment_tags", "runs", "latest_metrics", "params", "tags", "datasets",
+                        "inputs", "input_tags", "entity_associations", "workspaces"})  # fmt: skip
+VALUE_BYTES = 16 * 1024 * 1024
+POINT_BYTES = 16 * 1024
+"""Maximum length of a value of a database (models.py has MEDIUMTEXT), and of a row while points are read."""
+_longest = ContextVar("the longest value of a database", default=VALUE_BYTES)
 CORE_TABLES = frozenset({"experiments", "runs", "metrics", "params", "tags"})
 """Tables of every version of MLflow."""
 
@@ -175,7 +184,11 @@ class MlflowReader(Reader):
             logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
             logging.getLogger("alembic").setLevel(logging.ERROR)
             with _file_stores():
-                self._clients[uri] = MlflowClient(tracking_uri=_read_only(uri))
+                self._clients[uri] = client = MlflowClient(tracking_uri=_read_only(uri))
+            if uri.startswith("sqlite:"):
+                from sqlalchemy import event
+
+                event.listen(client._tracking_client.store.engine, "checkout", _bound_values)
         return self._clients[uri]
 
     def _say(self, text: str) -> None:
@@ -183,6 +196,10 @@ class MlflowReader(Reader):
         if text not in self._said:
             self._said.add(text)
             helpers.warn(text)
+
+
+def _bound_values(connection: Any, *_: Any) -> None:
+    foreign_sqlite.bound_values(connection, _longest.get())
 
 
 @contextlib.contextmanager
@@ -215,7 +232,7 @@ def address(where: str) -> tuple[str, str]:
         if not file.exists():
             named = "" if "#" in where or not where else f", which {where!r:.200} would be an experiment of"
             raise NotFound(f"mlflow: no database {file}{named}: give mlflow:URI#EXPERIMENT, or set MLFLOW_TRACKING_URI")
-        if not foreign_sqlite.check(file, TABLES) >= CORE_TABLES:
+        if not foreign_sqlite.check(file, TABLES, READ_WHOLE) >= CORE_TABLES:
             raise NotFound(f"mlflow: {file} is no database of MLflow's: it has no experiments and runs")
     return uri, rest
 
@@ -330,7 +347,11 @@ def _history(client: Any, run_id: str, key: str, name: str, page: int) -> Iterat
     store = client._tracking_client.store
 
     def ask(token: Any) -> Any:
-        return store.get_metric_history(run_id=run_id, metric_key=key, max_results=page, page_token=token)
+        was = _longest.set(POINT_BYTES)
+        try:
+            return store.get_metric_history(run_id=run_id, metric_key=key, max_results=page, page_token=token)
+        finally:
+            _longest.reset(was)
 
     for number, metrics in enumerate(
         pages(ask, lambda metrics: metrics.token, lambda metrics: not metrics, MOST_PAGES)

@@ -7,6 +7,7 @@ step. Media and artifacts lie below ``TRACKIO_DIR``.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
 import json
@@ -99,6 +100,7 @@ TABLES = frozenset({"metrics", "system_metrics", "configs", "traces", "project_m
                     "artifacts", "artifact_versions", "artifact_aliases", "run_artifact_links",
                     "external_run_artifact_links"})  # fmt: skip
 """trackio/sqlite_storage.py."""
+READ_WHOLE = TABLES - {"metrics", "system_metrics", "traces"}
 
 OWN = "trackers/"
 MARKDOWN = "trackio.markdown"
@@ -109,6 +111,8 @@ RESULTS = f"{OWN}results"
 MOST_TRACES = 20_000
 OWN_BYTES = 16 << 20
 BATCH = 1000
+BATCH_BYTES = 8 << 20
+"""A batch of rows ends with the one that reaches this."""
 
 
 @bounded
@@ -121,7 +125,7 @@ class TrackioReader(Reader):
     def runs(self, where: str) -> list[SourceRun]:
         """See :class:`trackers.readers.reader.Reader`."""
         project, name = _project(where)
-        foreign_sqlite.check(_storage().get_project_db_path(project), TABLES)
+        foreign_sqlite.check(_storage().get_project_db_path(project), TABLES, READ_WHOLE)
         with _limited():
             known_runs = _storage().get_run_records(project)
         runs = helpers.those_of(known_runs, partial(_source_run, project)) if known_runs else []
@@ -163,7 +167,7 @@ class TrackioReader(Reader):
         for record in merged([_rows(path, run, tolerant, "metrics", "step"), system]):
             ended = max(ended, record.time)
             yield record
-        for trace in _traces(path, run):
+        for trace in _traces(path, run, tolerant):
             yield from tolerant.read(iter(trace), "traces")
         yield from tolerant.read(_alerts(run), "alerts")
         yield from tolerant.read(_artifacts(run), "artifacts")
@@ -185,27 +189,68 @@ def _renamed(batches: Iterator[list[Record]], names: dict[str, str]) -> Iterator
 
 
 def _rows(path: Path, run: SourceRun, tolerant: TolerantReader, table: str, step: str) -> Iterator[list[Record]]:
-    """The rows of one table as records, a thousand at a time.
+    """The rows of one table as records, a thousand at a time, or fewer long ones.
 
     Their numbers are sorted first: SQLite would sort whole rows, in memory.
     """
+    query = f"SELECT id, timestamp, {step}, metrics FROM {table} WHERE id BETWEEN ? AND ? AND +run_id = ? ORDER BY id"  # noqa: S608 - names of ours
+    with _connected(path) as connection:
+        cursor = connection.execute(f"SELECT id FROM {table} WHERE run_id = ? ORDER BY id", (run.id,))  # noqa: S608
+        numbers = array("q", (row[0] for row in cursor))
+        left = foreign_sqlite.size(path)
+        for first in range(0, len(numbers), BATCH):
+            batch: list[Record] = []
+            held = 0
+            for _, *row in _those(connection, query, numbers[first : first + BATCH], run.id, tolerant):
+                batch += tolerant.read(_row(run, *row))
+                held += len(row[2] or "")
+                left -= len(row[2] or "")
+                if left < 0:  # rows share their pages
+                    yield batch
+                    raise Damaged(f"trackio: {path} is damaged: its rows have more than the file")
+                if held >= BATCH_BYTES:
+                    yield batch
+                    batch, held = [], 0
+            yield batch
+
+
+@contextlib.contextmanager
+def _connected(path: Path) -> Iterator[sqlite3.Connection]:
+    """Trackio's connection to a database; nothing where a release has no such table.
+
+    Raises:
+        Damaged, Unavailable: SQLite says so.
+    """
     from trackio.sqlite_storage import SQLiteStorage
 
-    query = f"SELECT timestamp, {step}, metrics FROM {table} WHERE id BETWEEN ? AND ? AND +run_id = ? ORDER BY id"  # noqa: S608 - names of ours
     try:
         with SQLiteStorage._get_connection(path) as connection:
-            cursor = connection.execute(f"SELECT id FROM {table} WHERE run_id = ? ORDER BY id", (run.id,))  # noqa: S608
-            numbers = array("q", (row[0] for row in cursor))
-            for first in range(0, len(numbers), BATCH):
-                part = numbers[first : first + BATCH]
-                rows = connection.execute(query, (part[0], part[-1], run.id)).fetchall()
-                yield [record for row in rows for record in tolerant.read(_row(run, *row))]
+            foreign_sqlite.bound_values(connection)
+            yield connection
     except sqlite3.OperationalError as error:
-        if "no such table" in str(error):
-            return
-        raise Unavailable(f"trackio: {path.name}: {error}") from None
+        if "no such" not in str(error):
+            raise Unavailable(f"trackio: {path.name}: {error}") from None
     except sqlite3.DatabaseError as error:
         raise Damaged(f"trackio: {path} is damaged: {error}") from None
+
+
+def _those(
+    connection: sqlite3.Connection, query: str, numbers: array[int], run_id: str, tolerant: TolerantReader
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of these numbers, without those with a value that is longer than any that is read."""
+    at, end = 0, len(numbers)
+    while at < len(numbers):
+        try:
+            for row in connection.execute(query, (numbers[at], numbers[end - 1], run_id)):
+                at = bisect.bisect_right(numbers, row[0], at)
+                yield row
+            at, end = end, len(numbers)
+        except sqlite3.DataError as error:  # the module loses the row before that one, too
+            if end > at + 1:
+                end = at + 1
+            else:
+                tolerant.lose(str(error))
+                at, end = end, len(numbers)
 
 
 def _row(run: SourceRun, timestamp: str, step: int | None, content: str) -> Iterator[Record]:
@@ -250,19 +295,15 @@ def _values(run: SourceRun, row: dict[str, Any], at: dict[str, Any]) -> Iterator
         yield Summary(time=at["time"], values=results)
 
 
-def _traces(path: Path, run: SourceRun) -> Iterator[list[Record]]:
+def _traces(path: Path, run: SourceRun, tolerant: TolerantReader) -> Iterator[list[Record]]:
     """The spans that our tracker keeps as traces, tree by tree."""
-    from trackio.sqlite_storage import SQLiteStorage
-
-    try:
-        with SQLiteStorage._get_connection(path) as connection:
-            rows = connection.execute("SELECT spans FROM traces WHERE run_id = ? ORDER BY timestamp, id", (run.id,))
-            found = [row[0] for row in rows.fetchmany(MOST_TRACES)]
-    except sqlite3.OperationalError:  # a release without them
-        return
-    for content in found:
-        with contextlib.suppress(ValueError):  # somebody else's
-            yield list(trackio_traces.spans_of(json.loads(content)))
+    with _connected(path) as connection:
+        rows = connection.execute("SELECT rowid FROM traces WHERE run_id = ? ORDER BY timestamp, id", (run.id,))
+        for (number,) in rows.fetchmany(MOST_TRACES):
+            query = "SELECT rowid, spans FROM traces WHERE rowid BETWEEN ? AND ? AND run_id = ?"
+            for _, content in _those(connection, query, array("q", [number]), run.id, tolerant):
+                with contextlib.suppress(ValueError):  # somebody else's
+                    yield list(trackio_traces.spans_of(json.loads(content)))
 
 
 def _own_file(run: SourceRun, name: str) -> dict[str, Any]:
