@@ -19,6 +19,7 @@ from trackers.journal.checksums import ChecksumWriter
 from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.records import Metrics, encode
 from trackers.relay import sync as work
+from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.relay.sync import RunSync
 
 
@@ -126,3 +127,21 @@ def test_flipped_bit_is_left_out_and_named() -> None:
     assert checked_anew.returncode == 1
     lost.with_suffix(".sums").unlink()
     assert re.search(r"✓ journals .* no line of 1 runs is damaged", CliRunner().invoke(app, ["doctor"]).stdout)
+
+
+@pytest.mark.parametrize("kind", ["gone", "damaged", "link", "folder"])
+def test_progress_that_cannot_be_read_is_said(kind: str, delivered: RunDirectory) -> None:
+    """A delivery whose state can't be read isn't one that never began."""
+    path = delivered.delivery_state("json")
+    path.unlink()
+    if kind == "damaged":
+        path.write_bytes(b"{")
+    elif kind == "link":
+        path.symlink_to("elsewhere")
+    elif kind == "folder":
+        path.mkdir()
+    entry = delivery_report(delivered, ["json"])["json"]
+    assert entry["state"] == ("not begun" if kind == "gone" else "unknown")
+    said = {"gone": "", "damaged": "its progress can't be read: it is damaged"}
+    assert entry["error"].startswith(said.get(kind, "its progress can't be read: "))
+    assert bool(entry["error"]) == (kind != "gone")

@@ -229,7 +229,9 @@ def test_runs_that_go_on_are_known_without_a_look_at_their_rows(monkeypatch: pyt
         into_lake.add([f"runs/digits/r{number}"], "lake")
     read: list[str] = []
     rows_of = Lake.rows
-    monkeypatch.setattr(Lake, "rows", lambda self, table, *rest: read.append(table) or rows_of(self, table, *rest))
+    monkeypatch.setattr(
+        Lake, "rows", lambda self, table, *rest, **how: read.append(table) or rows_of(self, table, *rest, **how)
+    )
     written("r0", 9, status="running")
     into_lake.add(["runs/digits/r0"], "lake")
     assert read == []

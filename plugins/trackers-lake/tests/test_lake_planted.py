@@ -11,11 +11,13 @@ from urllib.parse import quote
 
 import pytest
 from test_lake_commands import run_cli
+from trackers_lake import delta, unpacked
 from trackers_lake.tables import Lake
 
 import trackers
 from tests.analysis.support import write_run
 from trackers.errors import Damaged, TrackersError
+from trackers.object_storage.store import Store
 
 pytest.importorskip("pyarrow", reason="the extra analysis")
 
@@ -143,6 +145,131 @@ def test_checkpoint_that_unpacks_to_far_more_ends_in_one_line(stored: bool, lake
         Damaged, match=r"checkpoint 5 is damaged: its (texts have more than|column add has dictionaries inside)"
     ):
         Lake(lake).snapshot("runs")
+
+
+def repeat_row(lake: Path, name: str, count: int) -> None:
+    """Write a file of ``metrics`` that has its first row so many times: a few bytes for each million."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    made = Lake(lake)
+    (file,) = made.snapshot("metrics").files.values()
+    first = made.rows("metrics", file).slice(0, 1)
+    part = 1_000_000
+    rows = pa.table({name: first[name].take(pa.array([0] * part)).combine_chunks() for name in first.column_names})
+    with parquet.ParquetWriter(lake / "metrics" / name, rows.schema, compression="zstd") as writer:
+        for _ in range(count // part):
+            writer.write_table(rows, row_group_size=part)
+
+
+def test_rows_that_repeat_end_in_one_line(lake: Path) -> None:
+    """Sixteen million rows of half a megabyte take a gigabyte, and what is made of them several."""
+    (file,) = Lake(lake).snapshot("metrics").files.values()
+    repeat_row(lake, file.path, 8_000_000)
+    with pytest.raises(Damaged, match="its rows have more than 268,435,456 bytes, in files of"):
+        Lake(lake).rows("metrics", file)
+    assert len(Lake(lake).rows("metrics", file, ["row", "step"])) == 8_000_000
+    said = run_cli("show", "lake:lake")
+    assert said.exit_code
+    assert "its rows have more than" in str(said.exception)
+
+
+def test_files_are_held_together_within_a_bound(lake: Path) -> None:
+    """Each of many files may be small enough."""
+    (file,) = Lake(lake).snapshot("metrics").files.values()
+    log = lake / f"metrics/_delta_log/{0:020d}.json"
+    added = next(line for line in log.read_text().splitlines() if '"add"' in line)
+    repeat_row(lake, file.path, 2_000_000)
+    with log.open("a") as more:
+        for number in range(4):
+            shutil.copy(lake / "metrics" / file.path, lake / f"metrics/{number}.parquet")
+            more.write(added.replace(file.path, f"{number}.parquet") + "\n")
+    Lake(lake).rows("metrics", file)
+    for words in ("show lake:lake", "lake compact lake"):
+        said = run_cli(*words.split())
+        assert said.exit_code, words
+        assert "its rows have more than" in str(said.exception), words
+
+
+def test_page_that_unpacks_to_far_more_is_not_unpacked(lake: Path) -> None:
+    """Arrow unpacks a page at once, whatever is asked of it: its head says how long it gets."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    (file,) = Lake(lake).snapshot("events").files.values()
+    first = Lake(lake).rows("events", file).slice(0, 1)
+    rows = {
+        name: pa.array(["a" * (1 << 20)] * 300) if name == "record" else first[name].take(pa.array([0] * 300))
+        for name in first.column_names
+    }
+    how: dict[str, Any] = {"compression": "zstd", "use_dictionary": False, "data_page_size": 2_000_000_000}
+    path = lake / "events" / file.path
+    parquet.write_table(pa.table(rows), path, write_batch_size=100_000, **how)
+    with pytest.raises(Damaged, match="its pages have more than 268,435,456 bytes, in a file of"):
+        Lake(lake).rows("events", file)
+    for version in ("1.0", "2.0"):
+        parquet.write_table(pa.table(rows).slice(0, 9), path, data_page_version=version, **how)
+        assert len(Lake(lake).rows("events", file)) == 9
+
+
+@pytest.mark.parametrize("head", [b"", b"\x15" + b"\xff" * 20, b"\x19\x00", b"\x1c" * 5000, b"\x18\xff\xff\xff\x7f"])
+def test_head_of_a_page_that_is_none(head: bytes) -> None:
+    """Neither a number nor a nesting has no end."""
+    with pytest.raises((IndexError, ValueError)):
+        unpacked._page(head)
+
+
+def test_long_commits_are_held_one_by_one(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred of them, each as long as one may be, would take as many times the memory."""
+    seen = Lake(lake)
+    seen.snapshot("runs")
+    for version in range(1, 12):
+        path = lake / f"runs/_delta_log/{version:020d}.json"
+        path.write_text(json.dumps({"commitInfo": {"operation": "x" * (2500 if version % 3 else 10)}}) + "\n")
+    monkeypatch.setattr(delta, "MOST_LOG_BYTES", 8000)
+    asked: list[int] = []
+    get = Store.get
+    monkeypatch.setattr(Store, "get", lambda self, name, most: asked.append(most) or get(self, name, most))
+    assert Lake(lake).snapshot("runs").version == 11
+    assert seen.snapshot("runs").version == 11
+    assert len(Lake(lake).snapshot("runs").files) == 1
+    assert asked.count(8000 // delta.TOGETHER) > 20
+    assert delta._together((version, bytes(3000)) for version in range(3)) is None
+    monkeypatch.setattr(delta, "MOST_LINE_BYTES", 2400)
+    with pytest.raises(Damaged, match=r"version 1 of its log has a line of 2,5\d\d bytes"):
+        Lake(lake).snapshot("runs")
+
+
+def test_log_that_names_too_much_is_damage(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name takes ten times its length in memory."""
+    monkeypatch.setattr(delta, "MOST_NAMED", 10)
+    log = lake / f"runs/_delta_log/{0:020d}.json"
+    before = log.read_text()
+    runs = json.dumps([["p", str(number), ""] for number in range(9)])
+    for lines in (
+        [{"add": {"path": str(number), "size": 1}} for number in range(6)],
+        [{"remove": {"path": str(number)}} for number in range(11)],
+        [{"add": {"path": "a", "size": 1, "tags": {"trackers.runs": runs}}}],
+    ):
+        log.write_text(before + "".join(json.dumps(line) + "\n" for line in lines))
+        with pytest.raises(Damaged, match="its log names more than 10 runs, or files"):
+            Lake(lake).snapshot("runs")
+    again = [{"add": {"path": "a", "size": 1}}, {"remove": {"path": "a"}}] * 20
+    log.write_text(before + "".join(json.dumps(line) + "\n" for line in again))
+    assert len(Lake(lake).snapshot("runs").files) == 1
+
+
+@pytest.mark.parametrize("words", ["ls lake", "compact lake", "vacuum lake", "add runs lake", "rm lake one --yes"])
+def test_what_no_command_foresees_is_one_line(words: str, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a damaged lake makes a library raise ends in a line that names the lake."""
+
+    def fails(*_: Any, **how: Any) -> None:
+        raise KeyError("part")
+
+    monkeypatch.setattr(delta.DeltaTable, "snapshot", fails)
+    said = run_cli("lake", *words.split())
+    assert isinstance(said.exception, Damaged)
+    assert str(said.exception) == "lake:lake is damaged: 'part' is missing"
 
 
 def test_version_that_no_log_has_is_damage(lake: Path) -> None:

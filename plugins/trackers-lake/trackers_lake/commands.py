@@ -17,6 +17,7 @@ from trackers.cli.common import AsJson, RunsDir, print_table, printable, resolve
 from trackers.cli.retention import Yes
 from trackers.cli.roots import runs_root
 from trackers.object_storage.addresses import is_address, normalize
+from trackers.readers.boundary import boundary
 
 LakePlace = Annotated[str, typer.Argument(metavar="LAKE", help="A directory, or s3://bucket/prefix and the like.")]
 Keep = Annotated[
@@ -62,7 +63,8 @@ def add(
         raise UsageError("lake add needs runs and a place: trackers lake add runs s3://bucket/lake")
     references = [_copy(source) if is_address(source) else source for source in references]
     found = resolve_conditions(references or [str(directory)], directory)
-    done = work(found, where, directory, replace=replace, keep_s=keep * DAY_S)
+    with boundary(f"lake:{where}"):
+        done = work(found, where, directory, replace=replace, keep_s=keep * DAY_S)
     for reason in done.problems:
         print(f"trackers: left out: {printable(reason)}", file=sys.stderr)
     if as_json:
@@ -210,15 +212,16 @@ def ls(location: LakePlace, as_json: AsJson = False) -> None:
     from trackers.analysis.tables import TextTable, format_size
     from trackers_lake.tables import Lake
 
-    lake = Lake(location)
     tables = []
-    for name in lake.tables:
-        at = lake.snapshot(name)
-        files = at.files.values()
-        rows, size = sum(file.rows or 0 for file in files), sum(file.size for file in files)
-        runs = len(lake.fingerprints(name))
-        tables.append({"table": name, "runs": runs, "rows": rows, "files": len(files), "bytes": size,
-                      "version": at.version})  # fmt: skip
+    with boundary(f"lake:{location}"):
+        lake = Lake(location)
+        for name in lake.tables:
+            at = lake.snapshot(name)
+            files = at.files.values()
+            rows, size = sum(file.rows or 0 for file in files), sum(file.size for file in files)
+            runs = len(lake.fingerprints(name))
+            tables.append({"table": name, "runs": runs, "rows": rows, "files": len(files), "bytes": size,
+                          "version": at.version})  # fmt: skip
     if as_json:
         print(json.dumps(tables, indent=2))
     else:
@@ -251,13 +254,14 @@ def rm(
 
     if not runs and gone is None:
         raise UsageError("lake rm needs runs, or --gone DIR: trackers lake rm LAKE PROJECT/RUN")
-    lake = Lake(location)
-    known = list(lake.all_runs())
-    keys = dict.fromkeys(key for run in runs or [] for key in choose_runs(known, run, f"lake:{location}"))
-    keys.update(dict.fromkeys(into_lake.missing_runs(location, _folder(gone)) if gone is not None else []))
-    names = ["/".join(key) for key in keys]
-    if yes:
-        lake.remove(keys)
+    with boundary(f"lake:{location}"):
+        lake = Lake(location)
+        known = list(lake.all_runs())
+        keys = dict.fromkeys(key for run in runs or [] for key in choose_runs(known, run, f"lake:{location}"))
+        keys.update(dict.fromkeys(into_lake.missing_runs(location, _folder(gone)) if gone is not None else []))
+        names = ["/".join(key) for key in keys]
+        if yes:
+            lake.remove(keys)
     if as_json:
         print(json.dumps({"runs": names, "removed": yes}))
     elif not names:
@@ -280,9 +284,10 @@ def compact(location: LakePlace, as_json: AsJson = False) -> None:
     """
     from trackers_lake.tables import Lake
 
-    lake = Lake(location)
-    running = lake.running()
-    results = {name: lake.compact(name, running) for name in lake.tables}
+    with boundary(f"lake:{location}"):
+        lake = Lake(location)
+        running = lake.running()
+        results = {name: lake.compact(name, running) for name in lake.tables}
     if as_json:
         print(json.dumps({name: result._asdict() for name, result in results.items()}))
     else:
@@ -307,7 +312,8 @@ def vacuum(
     from trackers.analysis.tables import format_size
     from trackers_lake.tables import DAY_S, Lake
 
-    deleted = Lake(location).vacuum(older_than * DAY_S)
+    with boundary(f"lake:{location}"):
+        deleted = Lake(location).vacuum(older_than * DAY_S)
     if as_json:
         print(json.dumps({"files": [name for name, _ in deleted], "bytes": sum(size for _, size in deleted)}))
     else:

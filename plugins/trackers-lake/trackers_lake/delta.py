@@ -12,6 +12,7 @@ features that this release doesn't know end in one line that names the table.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
@@ -28,14 +29,17 @@ import msgspec
 
 from trackers._version import __version__
 from trackers.errors import UNDECODABLE, Damaged, NotFound, examples
-from trackers.object_storage.store import Store
+from trackers.object_storage.store import Longer, Store
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers_lake import location, unpacked
 
 LOG = "_delta_log"
 MOST_LOG_BYTES = 256 * 1024 * 1024
-"""Maximum length of a commit or a checkpoint."""
+"""Maximum length of a commit or a checkpoint, and of commits that are held at the same time."""
+MOST_LINE_BYTES = 32 * 1024 * 1024
+MOST_NAMED = 2_500_000
+"""Maximum number of a table's files with the runs that they hold, a file as two; and of those that were removed."""
 LEAST_ACTION_BYTES = 8
 """Minimum length of an action in a checkpoint of more than MOST_ACTIONS: each names a file, by a random number."""
 MOST_ACTIONS = 1_000_000
@@ -351,16 +355,19 @@ class DeltaTable:
                     raise Damaged(f"{self}: {examples([entry.name])} in its log isn't a regular file")
 
     def _newer(self, version: int) -> list[tuple[int, bytes]] | None:
-        """The commits after a version: some one by one, more by a listing, several at once; None where one is gone."""
-        newer = list(itertools.islice(self._after(version), FEW))
-        if len(newer) < FEW:
+        """The commits after a version: some one by one, more by a listing, several at once; None where one is gone, or
+        they are too long to be held together."""
+        newer = _together(itertools.islice(self._after(version), FEW))
+        if newer is None or len(newer) < FEW:
             return newer
         last = newer[-1][0]
         more = sorted(at for at in self._list_versions(self._commit_name(last))[0] if at > last)
-        try:
-            return [*newer, *self._commits(more)] if more == list(range(last + 1, last + 1 + len(more))) else None
-        except NotFound:
+        if more != list(range(last + 1, last + 1 + len(more))):
             return None
+        with contextlib.suppress(NotFound):
+            if (others := _together(self._commits(more))) is not None:
+                return newer + others
+        return None
 
     def _after(self, version: int) -> Iterator[tuple[int, bytes]]:
         while True:
@@ -375,13 +382,24 @@ class DeltaTable:
         return self.store.exists(self._commit_name(version))
 
     def _commits(self, versions: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """Their contents: some at once, since each may be long."""
+        """Their contents: some at once, and long ones one by one."""
+
+        def short(version: int) -> bytes | None:
+            try:
+                return self.store.get(self._commit_name(version), MOST_LOG_BYTES // TOGETHER)
+            except Longer:
+                return None
+
         for first in range(0, len(versions), TOGETHER):
             some = versions[first : first + TOGETHER]
             # Not around the yield: what is left half read would end the threads where garbage is collected.
             with ThreadPoolExecutor(THREADS) as pool:
-                contents = list(pool.map(lambda at: self.store.get(self._commit_name(at), MOST_LOG_BYTES), some))
-            yield from zip(some, contents, strict=True)
+                contents = list(pool.map(short, some))
+            for version, content in zip(some, contents, strict=True):
+                yield (
+                    version,
+                    content if content is not None else self.store.get(self._commit_name(version), MOST_LOG_BYTES),
+                )
 
     def _commit_name(self, version: int) -> str:
         return f"{self.name}/{LOG}/{version:020d}.json"
@@ -390,12 +408,15 @@ class DeltaTable:
         files, gone = dict(base.files), dict(base.gone)
         version, columns, identity, created = base.version, base.columns, base.identity, base.created
         swept = base.swept
+        named = sum(2 + len(file.runs or ()) for file in files.values())
         for version, content in commits:
             if content.count(b"\n") > max(MOST_ACTIONS, len(content) // LEAST_LINE_BYTES):
                 raise Damaged(f"{self}: version {version:,} of its log is damaged: its lines have nothing in them")
             for line in io.BytesIO(content):
                 if not line.strip():
                     continue
+                if len(line) > MOST_LINE_BYTES:
+                    raise Damaged(f"{self}: version {version:,} of its log has a line of {len(line):,} bytes")
                 try:
                     action = _actions.decode(line)
                 except UNDECODABLE as error:
@@ -408,12 +429,16 @@ class DeltaTable:
                     columns, identity, created = self._described(action.metaData)
                 if action.remove is not None:
                     path = unquote(action.remove.path)
-                    files.pop(path, None)
+                    old = files.pop(path, None)
+                    named -= 2 + len(old.runs or ()) if old is not None else 0
                     gone[path] = (action.remove.deletionTimestamp or 0) / 1000
                 if action.add is not None:
                     file = self._file(action.add)
                     files[file.path] = file
                     gone.pop(file.path, None)
+                    named += 2 + len(file.runs or ())
+                if max(named, len(gone)) > MOST_NAMED:
+                    raise Damaged(f"{self}: its log names more than {MOST_NAMED:,} runs, or files")
         if version >= 0 and not columns:
             raise Damaged(f"{self}: its log says nothing of its columns")
         return Snapshot(version, files, gone, columns, identity, created, base.since, swept)
@@ -451,10 +476,8 @@ class DeltaTable:
         import pyarrow
         from pyarrow import parquet
 
-        lines: list[bytes] = []
-        length = 0
-        for name in names:
-            try:
+        def parts() -> Iterator[tuple[int, bytes]]:
+            for name in names:
                 content = self.store.get(name, MOST_LOG_BYTES)
                 file = parquet.ParquetFile(io.BytesIO(content))
                 if sum(file.metadata.row_group(n).total_byte_size for n in range(file.num_row_groups)) > MOST_LOG_BYTES:
@@ -464,20 +487,33 @@ class DeltaTable:
                 columns = [
                     name for name in ("add", "remove", "metaData", "protocol") if name in file.schema_arrow.names
                 ]
-                for batch in unpacked.batches(file, len(content), columns):
-                    for row in batch.to_pylist():
-                        action = {name: _as_in_commit(value) for name, value in row.items() if value}
-                        lines.append(msgspec.json.encode(action))
-                        length += len(lines[-1])
-                    if length > unpacked.most_bytes(len(content)):
-                        raise ValueError(f"its actions have more than {length:,} bytes")
-            except (pyarrow.ArrowException, OSError, ValueError, TypeError, AttributeError) as error:
-                raise Damaged(f"{self}: checkpoint {version:,} is damaged: {_one_line(error)}") from None
-        snapshot = self._folded(NOTHING._replace(since=version), [(version, b"\n".join(lines))])
+                unpacked.check_pages(file.metadata, pyarrow.BufferReader(content))
+                budget = unpacked.Budget(len(content))
+                for batch in unpacked.batches(file, budget, columns):
+                    actions = ({n: _as_in_commit(v) for n, v in row.items() if v} for row in batch.to_pylist())
+                    lines = b"\n".join(map(msgspec.json.encode, actions))
+                    budget.take(len(lines), "actions")
+                    yield version, lines
+
+        try:
+            snapshot = self._folded(NOTHING._replace(since=version), parts())
+        except (pyarrow.ArrowException, OSError, ValueError, TypeError, AttributeError) as error:
+            raise Damaged(f"{self}: checkpoint {version:,} is damaged: {_one_line(error)}") from None
         return snapshot._replace(since=version, swept=version)  # a checkpoint doesn't say what was announced before it
 
     def __str__(self) -> str:
         return f"table {self.name} of {self.store.where}"
+
+
+def _together(commits: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]] | None:
+    """Commits as a list; None where they are too long to be held."""
+    held, length = [], 0
+    for version, content in commits:
+        length += len(content)
+        if length > MOST_LOG_BYTES:
+            return None
+        held.append((version, content))
+    return held
 
 
 def _one_line(error: BaseException) -> str:

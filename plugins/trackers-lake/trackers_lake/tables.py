@@ -381,18 +381,20 @@ class Lake:
         name = f"{table}/{file.path}"
         try:
             if self.folder is not None:
-                source: Any = self.local_path(table, file)
+                source: Any = pyarrow.OSFile(str(self.local_path(table, file)))
             elif file.size < SMALL_BYTES:  # one request, where its parts would take several
                 source = pyarrow.BufferReader(self.store.get(name, file.size))
             else:
                 source = pyarrow.PythonFile(RemoteFile(self.store, name, file.size), mode="r")
             parquet_file = parquet.ParquetFile(source)
+            if not isinstance(source, pyarrow.PythonFile):  # each would be a request
+                unpacked.check_pages(parquet_file.metadata, source)
             columns = [name for name in ("project", "run", "name") if name in parquet_file.schema_arrow.names]
             parquet_file = parquet.ParquetFile(source, read_dictionary=columns, metadata=parquet_file.metadata)
         except (pyarrow.ArrowException, OSError, ValueError) as error:
             raise Damaged(f"{self.where}/{name} can't be read: {' '.join(str(error).split())[:200]}") from None
         rows = parquet_file.metadata.num_rows
-        size = file.size if self.folder is None else source.stat().st_size
+        size = file.size if self.folder is None else source.size()
         if rows > max(4 * FILE_ROWS, ROWS_PER_BYTE * size):
             raise Damaged(f"{self.where}/{name} is damaged: it claims {rows:,} rows in {size:,} bytes")
         return parquet_file
@@ -409,11 +411,14 @@ class Lake:
             raise NotFound(f"{path} isn't there, or is no plain file, though the lake's log names it")
         return path
 
-    def rows(self, table: str, file: DataFile, columns: Sequence[str] | None = None, run: Key | None = None) -> Any:
+    def rows(
+        self, table: str, file: DataFile, columns: Sequence[str] | None = None, run: Key | None = None,
+        budget: unpacked.Budget | None = None,
+    ) -> Any:  # fmt: skip
         """Rows of a file as an Arrow table, which lacks the columns that the file lacks.
 
         Args:
-            run: only its rows: other row groups aren't read.
+            run: only its rows: other row groups aren't read. budget: of all files that are held meanwhile.
         """
         import pyarrow
         from pyarrow import compute
@@ -422,11 +427,12 @@ class Lake:
         existing = source.schema_arrow.names
         selected = [name for name in (columns or existing) if name in existing]
         size = file.size if self.folder is None else self.local_path(table, file).stat().st_size
+        budget = (budget or unpacked.Budget()).open(size)
         try:
             if run is None:
-                return unpacked.table(source, size, selected)
+                return unpacked.table(source, budget, selected)
             groups = [at for at in range(source.num_row_groups) if _may_hold(source, at, run)]
-            group_rows = unpacked.table(source, size, list(dict.fromkeys([*selected, "project", "run"])), groups)
+            group_rows = unpacked.table(source, budget, list(dict.fromkeys([*selected, "project", "run"])), groups)
             mask = compute.and_(compute.equal(group_rows["project"], run[0]), compute.equal(group_rows["run"], run[1]))
             return group_rows.filter(mask).select(selected)
         except (pyarrow.ArrowException, OSError, KeyError, ValueError) as error:
@@ -439,19 +445,20 @@ class Lake:
         Raises:
             Damaged, NotFound: a file can't be read. Unavailable, Refused: the store fails.
         """
+        budget = unpacked.Budget()
         with ThreadPoolExecutor(READ_THREADS) as pool:
             files = list(self.recent(table).files.values())
-            tables = pool.map(lambda file: self.rows(table, file, columns), files)
+            tables = pool.map(lambda file: self.rows(table, file, columns, budget=budget), files)
             return [row for rows in tables for row in rows.to_pylist()]
 
     def rows_of(self, table: str, run: Key, columns: Sequence[str] | None = None) -> Any:
         """A run's rows of a table, from all files that may hold some."""
         import pyarrow as pa
 
-        parts = []
+        parts, budget = [], unpacked.Budget()
         for file in self.recent(table).files.values():
             if (run in file.runs) if file.runs is not None else _in_range(file, run):
-                parts.append(self.rows(table, file, columns, run))
+                parts.append(self.rows(table, file, columns, run, budget))
         kind = schema.arrow_schema(COLUMNS[table])
         if columns is not None:
             kind = pa.schema([kind.field(name) for name in columns])
@@ -492,9 +499,9 @@ class Lake:
     def _join(self, table: str, files: Sequence[DataFile]) -> list[DataFile]:
         import pyarrow as pa
 
-        runs = _newest(self.runs_in(table, file) for file in files)
+        runs, budget = _newest(self.runs_in(table, file) for file in files), unpacked.Budget()
         with ThreadPoolExecutor(READ_THREADS) as pool:
-            parts = list(pool.map(lambda file: self.rows(table, file), files))
+            parts = list(pool.map(lambda file: self.rows(table, file, budget=budget), files))
         rows = pa.concat_tables(parts, promote_options="permissive")
         return [self._write(table, rows, runs)] if len(rows) else []
 

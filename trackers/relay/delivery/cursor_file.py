@@ -5,6 +5,7 @@ The file is replaced atomically at each commit.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -61,13 +62,22 @@ _decoder = msgspec.json.Decoder(DeliveryState, strict=False)
 
 def read_account(run: RunDirectory, tracker: str) -> DeliveryState:
     """The stored state; a new one if the file is missing or damaged."""
+    return _read(run, tracker)[0]
+
+
+def _read(run: RunDirectory, tracker: str) -> tuple[DeliveryState, str]:
+    """The stored state, or a new one, and why there is none although there is a file; else ""."""
+    why = ""
     try:
         account = _decoder.decode(read_small(run.delivery_state(tracker)))
         check_depth([account.state, account.verified])
         account.tracker = tracker
-        return account
-    except (OSError, *UNDECODABLE, MemoryError):
-        return DeliveryState(tracker=tracker)
+        return account, ""
+    except OSError as error:
+        why = "" if error.errno == errno.ENOENT else f"its progress can't be read: {error.strerror}"
+    except (*UNDECODABLE, MemoryError):
+        why = "its progress can't be read: it is damaged"
+    return DeliveryState(tracker=tracker), why
 
 
 def is_outdated(run: RunDirectory, account: DeliveryState) -> bool:
@@ -76,10 +86,10 @@ def is_outdated(run: RunDirectory, account: DeliveryState) -> bool:
 
 
 def delivery_report(run: RunDirectory, trackers: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """By tracker: ``state`` (delivered, waiting, delivering, stopped, not begun), ``delivered`` and ``rejected``
-    records, ``waiting_bytes`` of the journal, ``error``, ``url``, ``closed`` (the status it closed with), ``skipped``,
-    ``damaged`` (lines of the journal), ``verified`` (the last result of reading it back). A delivery that runs only
-    inside training is ``ended`` after it, with nothing waiting.
+    """By tracker: ``state`` (delivered, waiting, delivering, stopped, not begun, unknown), ``delivered`` and
+    ``rejected`` records, ``waiting_bytes`` of the journal, ``error``, ``url``, ``closed`` (the status it closed with),
+    ``skipped``, ``damaged`` (lines of the journal), ``verified`` (the last result of reading it back). A delivery that
+    runs only inside training is ``ended`` after it, with nothing waiting.
     """
     sizes = run.sizes()
     names = list(dict.fromkeys([*trackers, *run.deliveries()]))
@@ -98,7 +108,7 @@ def is_at_rest(run: RunDirectory, account: DeliveryState, status: str, sizes: Ma
 
 def tracker_report(run: RunDirectory, account: DeliveryState, sizes: Mapping[str, int]) -> dict[str, Any]:
     """One tracker's entry of :func:`delivery_report`."""
-    name = account.tracker
+    name, why = account.tracker, account.error
     waiting = sum(max(0, size - account.offsets.get(stream, 0)) for stream, size in sizes.items())
     lease = f"{os.fspath(run.delivery)}/{name}.lease"
     holder = living_holder(Path(lease)) if os.path.lexists(lease) else None  # commands ask of thousands of runs
@@ -109,7 +119,8 @@ def tracker_report(run: RunDirectory, account: DeliveryState, sizes: Mapping[str
     elif holder is not None:
         state = "delivering"
     elif not account.time:
-        state = "not begun"
+        why = _read(run, name)[1] or why
+        state = "unknown" if why != account.error else "not begun"
     else:
         state = "waiting"
     if state != "delivered" and registry.is_inside(name) and observe(run).name != "running":
@@ -117,6 +128,6 @@ def tracker_report(run: RunDirectory, account: DeliveryState, sizes: Mapping[str
     return {
         "tracker": name, "state": state, "delivered": account.delivered, "rejected": account.rejected,
         "skipped": account.skipped, "damaged": account.damaged, "waiting_bytes": waiting, "closed": account.closed,
-        "error": account.error, "verified": account.verified, "url": str(account.state.get("url", "")),
+        "error": why, "verified": account.verified, "url": str(account.state.get("url", "")),
         "held_by": "" if holder is None else str(holder),
     }  # fmt: skip
