@@ -5,7 +5,6 @@ The file is replaced atomically at each commit.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -61,23 +60,17 @@ _decoder = msgspec.json.Decoder(DeliveryState, strict=False)
 
 
 def read_account(run: RunDirectory, tracker: str) -> DeliveryState:
-    """The stored state; a new one if the file is missing or damaged."""
-    return _read(run, tracker)[0]
-
-
-def _read(run: RunDirectory, tracker: str) -> tuple[DeliveryState, str]:
-    """The stored state, or a new one, and why there is none although there is a file; else ""."""
-    why = ""
+    """The stored state; a new one if the file is missing or can't be read, as ``last`` says then."""
     try:
         account = _decoder.decode(read_small(run.delivery_state(tracker)))
         check_depth([account.state, account.verified])
         account.tracker = tracker
-        return account, ""
-    except OSError as error:
-        why = "" if error.errno == errno.ENOENT else f"its progress can't be read: {error.strerror}"
-    except (*UNDECODABLE, MemoryError):
-        why = "its progress can't be read: it is damaged"
-    return DeliveryState(tracker=tracker), why
+        return account
+    except FileNotFoundError:
+        return DeliveryState(tracker=tracker)
+    except (OSError, *UNDECODABLE, MemoryError) as error:
+        why = getattr(error, "strerror", "") or "it is damaged"
+        return DeliveryState(tracker=tracker, last=f"its progress can't be read: {why}")
 
 
 def is_outdated(run: RunDirectory, account: DeliveryState) -> bool:
@@ -108,7 +101,7 @@ def is_at_rest(run: RunDirectory, account: DeliveryState, status: str, sizes: Ma
 
 def tracker_report(run: RunDirectory, account: DeliveryState, sizes: Mapping[str, int]) -> dict[str, Any]:
     """One tracker's entry of :func:`delivery_report`."""
-    name, why = account.tracker, account.error
+    name = account.tracker
     waiting = sum(max(0, size - account.offsets.get(stream, 0)) for stream, size in sizes.items())
     lease = f"{os.fspath(run.delivery)}/{name}.lease"
     holder = living_holder(Path(lease)) if os.path.lexists(lease) else None  # commands ask of thousands of runs
@@ -119,8 +112,7 @@ def tracker_report(run: RunDirectory, account: DeliveryState, sizes: Mapping[str
     elif holder is not None:
         state = "delivering"
     elif not account.time:
-        why = _read(run, name)[1] or why
-        state = "unknown" if why != account.error else "not begun"
+        state = "unknown" if account.last else "not begun"
     else:
         state = "waiting"
     if state != "delivered" and registry.is_inside(name) and observe(run).name != "running":
@@ -128,6 +120,6 @@ def tracker_report(run: RunDirectory, account: DeliveryState, sizes: Mapping[str
     return {
         "tracker": name, "state": state, "delivered": account.delivered, "rejected": account.rejected,
         "skipped": account.skipped, "damaged": account.damaged, "waiting_bytes": waiting, "closed": account.closed,
-        "error": why, "verified": account.verified, "url": str(account.state.get("url", "")),
-        "held_by": "" if holder is None else str(holder),
+        "error": account.error or (account.last if state == "unknown" else ""), "verified": account.verified,
+        "url": str(account.state.get("url", "")), "held_by": "" if holder is None else str(holder),
     }  # fmt: skip
