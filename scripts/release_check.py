@@ -86,6 +86,8 @@ def _plugin_faults(root: Path, ours: str) -> Iterator[str]:
     """Distributions in plugins/ are released with the package, under its version; each has what an index shows, and a
     test. Those that an extra names are installed by that name."""
     known = (root / "pyproject.toml").read_text("utf-8")
+    stated_by_all = [path.read_text("utf-8") for path in sorted(root.glob("plugins/*/pyproject.toml"))]
+    named = known + "".join(re.findall(r"^dependencies = .*", "\n".join(stated_by_all), re.M))
     for path in sorted(root.glob("plugins/*/pyproject.toml")):
         text, home = path.read_text("utf-8"), path.parent.relative_to(root)
         stated = re.search(r'^version = "(.+)"$', text, re.M)
@@ -93,8 +95,8 @@ def _plugin_faults(root: Path, ours: str) -> Iterator[str]:
             yield f"{home}/pyproject.toml states version {stated[1] if stated else '(none)'}, {VERSION} {ours}"
         if f'name = "{path.parent.name}"' not in text:
             yield f"{home}/pyproject.toml has another name than its directory"
-        if '[project.entry-points."trackers.' not in text and f'"{path.parent.name}"' not in known:
-            yield f"{home}/pyproject.toml has no entry point of ours, and no extra names it"
+        if '[project.entry-points."trackers.' not in text and f'"{path.parent.name}"' not in named:
+            yield f"{home}/pyproject.toml has no entry point of ours, and nothing of ours needs it"
         if not (path.parent / "README.md").is_file() or not [*path.parent.glob("tests/test_*.py")]:
             yield f"{home} has no README.md, or no test"
         name = path.parent.name.removeprefix("trackers-")

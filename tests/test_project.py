@@ -303,7 +303,7 @@ def test_release_check_looks_at_the_plug_ins(release: Path) -> None:
     assert list(faults(release, "1.2.3")) == [
         "plugins/trackers-toy/pyproject.toml states version 1.2.2, trackers/_version.py 1.2.3",
         "plugins/trackers-toy/pyproject.toml has another name than its directory",
-        "plugins/trackers-toy/pyproject.toml has no entry point of ours, and no extra names it",
+        "plugins/trackers-toy/pyproject.toml has no entry point of ours, and nothing of ours needs it",
         "plugins/trackers-toy has no README.md, or no test",
     ]
     points = '[project.entry-points."trackers.trackers"]\ntoy = "toy:Toy"\n'

@@ -1,7 +1,7 @@
 """ClearML's offline sessions: the archive that ``clearml-task --import-offline-session`` takes.
 
-:mod:`trackers.backends.shared.archive` says how it comes to be. A line of ``session.jsonl`` is an event, or what
-becomes a part of ``task.json`` (configuration, environment, an artifact).
+:mod:`trackers_archives` says how it comes to be. A line of ``session.jsonl`` is an event, or what becomes a part of
+``task.json`` (configuration, environment, an artifact).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
+from trackers_archives import ArchiveTracker, CommittedState, ending
 
 from trackers.backends.shared.append_file import READ_BYTES, file_name, unavailable
-from trackers.backends.shared.archive import ArchiveTracker, CommittedState, ending
 from trackers.formats import vendor_system_names
 from trackers.metrics.unasked import is_unasked
 from trackers.records import (

@@ -1,4 +1,4 @@
-"""Comet's offline experiments: the archive that ``comet upload`` takes; see :mod:`trackers.backends.shared.archive`.
+"""Comet's offline experiments: the archive that ``comet upload`` takes; see :mod:`trackers_archives`.
 
 ``messages.json`` holds one message a line.
 """
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import msgspec
+from trackers_archives import KEY_CHARS, ArchiveTracker, CommittedState, ending
 
-from trackers.backends.shared.archive import KEY_CHARS, ArchiveTracker, CommittedState, ending
 from trackers.formats import vendor_system_names
 from trackers.metrics.unasked import is_unasked
 from trackers.records import (
