@@ -52,6 +52,7 @@ REASONS = {
     "digest": "A digest of its own",
     "identity": "Media are compared by identity, and rows are numbered by plain integers",
     "status": "The state of each tracker",
+    "types": "A type of W&B's that isn't provided: it can be imported, and says what to call in its place",
     "charts": "A chart that can't be made is one line on stderr",
     "error": "Another exception, whose message says what to give",
     "tags": "Blanks around a tag are left out, each is kept once, and one text is tags with commas between them",
