@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import errno
 import gzip
 import hashlib
 import json
 import os
+import socket
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -278,3 +280,37 @@ def test_file_of_an_artifact_is_the_one_that_was_hashed(
     staged = file.StagedArtifacts(tmp_path / "staged", [tmp_path])
     assert staged._stage({"path": "model.pt", "local_path": str(source), "digest": digest}, tmp_path / "staged")
     assert (tmp_path / "staged/model.pt").read_text() == "other"
+
+
+@pytest.mark.parametrize("kind", ["socket", "pipe", "link round in circles", "folder", "long name", "no text"])
+def test_file_of_an_artifact_that_cannot_be_opened_is_missing(kind: str, tmp_path: Path) -> None:
+    """It is named as one that isn't there; what stands beside it is read."""
+    path = tmp_path / "odd"
+    local = {"long name": "a" * 5000, "no text": "a\0b"}.get(kind, str(path))
+    if kind == "socket":
+        with socket.socket(socket.AF_UNIX) as listening:
+            os.chdir(tmp_path)
+            listening.bind("odd")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link round in circles":
+        path.symlink_to(path)
+    elif kind == "folder":
+        path.mkdir()
+    staged = file.StagedArtifacts(tmp_path / "staged", [tmp_path])
+    assert not staged._stage({"path": "odd", "local_path": local, "digest": "x"}, tmp_path / "staged")
+
+
+def test_file_of_an_artifact_that_may_not_be_read_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a file of another account, on which root can't be tried."""
+    (tmp_path / "a").write_text("x")
+    real = os.open
+
+    def refuses(path: Any, *rest: Any, **how: Any) -> int:
+        if str(path) == str(tmp_path / "a"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, *rest, **how)
+
+    monkeypatch.setattr(file.os, "open", refuses)
+    staged = file.StagedArtifacts(tmp_path / "staged", [tmp_path])
+    assert not staged._stage({"path": "a", "local_path": "a", "digest": "x"}, tmp_path / "staged")

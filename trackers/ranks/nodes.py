@@ -20,6 +20,7 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -28,11 +29,14 @@ from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.object_storage import addresses, launches
 from trackers.ranks.launch import ARRIVALS, LISTEN, OTHERS
 from trackers.ranks.meeting import NETWORK
+from trackers.records import TIME_MAX
 from trackers.support import confined
 from trackers.tracker import RunInfo
 
 MOST_SAID = 20
 """Maximum messages in a node's news."""
+Seconds = Annotated[float, msgspec.Meta(ge=-TIME_MAX, le=TIME_MAX)]
+"""A time, or a difference of times, as another node says it."""
 NODE_NAME = re.compile(r"(\d{4,9})\.json")
 
 
@@ -46,8 +50,8 @@ class NodeNews(msgspec.Struct, omit_defaults=True):
 
     host: str = ""
     told: str = ""
-    ahead_s: float = 0.0
-    within_s: float | None = None
+    ahead_s: Seconds = 0.0
+    within_s: Seconds | None = None
     done: bool = False
     said: list[str] = []
 
@@ -62,10 +66,10 @@ class MainNews(msgspec.Struct, omit_defaults=True):
     project: str = ""
     id: str = ""
     attempt: int = 0
-    time: float = 0.0
+    time: Seconds = 0.0
     step: int | None = None
-    ahead_s: float = 0.0
-    within_s: float | None = None
+    ahead_s: Seconds = 0.0
+    within_s: Seconds | None = None
     over: bool = False
     agreed: tuple[int, int] = (0, 0)
 
@@ -74,9 +78,9 @@ class Arrival(msgspec.Struct, omit_defaults=True):
     """A copied stream. as_of: the copy has everything written before that time, in Unix seconds by this clock; 0.0:
     unknown. ahead_s: by how much the writer's clock is ahead of this one. heard: when its node's last news came."""
 
-    as_of: float = 0.0
-    ahead_s: float = 0.0
-    heard: float = 0.0
+    as_of: Seconds = 0.0
+    ahead_s: Seconds = 0.0
+    heard: Seconds = 0.0
 
 
 class Arrivals(msgspec.Struct, omit_defaults=True):

@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers import begun_run, run_info
 from tests.object_storage.support import Failing, names, store
-from trackers.errors import Unavailable
+from trackers.errors import UNDECODABLE, Unavailable
 from trackers.hardware.plan import SamplingPlan
 from trackers.journal.run_directory import RunDirectory
 from trackers.object_storage import launches
@@ -29,6 +29,7 @@ from trackers.relay.aggregation.aggregator import Reducer
 from trackers.relay.nodes import carrier, fetcher
 from trackers.relay.nodes.carrier import Carrier, CarryTask
 from trackers.relay.nodes.fetcher import Fetcher, FetchTask
+from trackers.relay.nodes.frames import NodeAnswer
 from trackers.support import machines, processes
 from trackers.values.device_copy import hold
 
@@ -549,3 +550,17 @@ def test_ranks_that_end_before_the_main_node_speaks_are_collected(
     assert taken == ["one 1", "end"]
     assert fetching.poll()
     assert fetching.is_complete()
+
+
+@pytest.mark.parametrize("time_s", [1e300, -1e300, float("inf"), float("nan")])
+def test_clock_that_no_node_has_is_no_news(time_s: float) -> None:
+    """A message about it would have three hundred digits."""
+    for kind, name in (
+        (nodes.NodeNews, "ahead_s"), (nodes.NodeNews, "within_s"), (nodes.MainNews, "time"), (nodes.Arrival, "as_of"),
+        (NodeAnswer, "time"),
+    ):  # fmt: skip
+        sent = msgspec.msgpack.encode(kind(**{name: time_s}))
+        with pytest.raises(UNDECODABLE):
+            msgspec.msgpack.decode(sent, type=kind)
+        sent = msgspec.msgpack.encode(kind(**{name: -3600.0}))
+        assert getattr(msgspec.msgpack.decode(sent, type=kind), name) == -3600.0

@@ -111,7 +111,7 @@ class StagedArtifacts:
             return False
         target = folder / path
         for source in self._candidates(str(entry.get("local_path") or "")):
-            if source.is_file() and _copied(source, target, entry.get("digest"), int(entry.get("size") or 0)):
+            if os.path.isfile(source) and _copied(source, target, entry.get("digest"), int(entry.get("size") or 0)):
                 return True
         return False
 
@@ -149,7 +149,11 @@ def _copied(source: Path, target: Path, digest: object, size: int) -> bool:
     """Copy a file that has this digest, and this size unless it is 0; the very file that was hashed, whatever takes its
     name meanwhile. No other file is read, and of none more than its length."""
     hashed = hashlib.md5(usedforsecurity=False)
-    with open(os.open(source, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+    try:
+        fd = os.open(source, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:  # of another account, or a socket
+        return False
+    with open(fd, "rb") as file:
         status = os.fstat(file.fileno())
         if helpers.is_hollow(source) or not stat.S_ISREG(status.st_mode) or size not in (0, status.st_size):
             return False

@@ -23,6 +23,8 @@ from typing import Literal
 
 import msgspec
 
+from trackers.ranks.nodes import Seconds
+
 MAGIC = b"trackers nodes 1\n"
 NONCE = 32
 MAC = 32
@@ -60,7 +62,7 @@ class NodeAnswer(msgspec.Struct, array_like=True):
     error: str = ""
     size: int = 0
     digest: bytes = b""
-    time: float = 0.0
+    time: Seconds = 0.0
     content: bytes = b""
 
 
