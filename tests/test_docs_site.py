@@ -284,6 +284,8 @@ ROWS = {
     "test_file_that_is_none_is_refused test_folder_that_is_a_link_is_not_listed_written_or_emptied "
     "test_folder_that_is_a_link_leads_nowhere test_file_that_is_none_is_not_read "
     "test_files_behind_a_link_that_came_later_are_not_the_runs test_file_whose_name_is_a_pattern_is_read_alone "
+    "test_rows_that_repeat_end_in_one_line test_files_are_held_together_within_a_bound "
+    "test_page_that_unpacks_to_far_more_is_not_unpacked "
     "test_run_that_becomes_a_link_after_it_was_found_is_not_summed_up",
     "new files": "test_new_files_are_exclusive_and_plain test_other_name_of_ones_own_file_is_not_written_to "
     "test_what_another_account_put_in_its_place_is_not_written_to "
@@ -300,7 +302,9 @@ ROWS = {
     "an MLflow server's location of artifacts": "test_artifact_store_that_nobody_named_is_refused "
     "test_database_sends_nobody_to_files_of_others test_run_of_a_database_is_called_as_no_directory",
     "a SQLite database that somebody else made": "test_files_beside_a_planted_database_lead_nowhere "
-    "test_planted_files_beside_a_database_lead_nowhere test_planted_folders_of_files_lead_nowhere",
+    "test_planted_files_beside_a_database_lead_nowhere test_planted_folders_of_files_lead_nowhere "
+    "test_rows_of_a_database_that_share_their_pages_are_damage test_long_values_of_trackio_are_left_out "
+    "test_rows_of_trackio_that_share_their_pages_end test_long_values_of_mlflow_end_in_one_line",
     "an answer of an MLflow server": "test_answers_have_an_end test_mlflow_lists_end test_pages_have_an_end",
     "an answer of W&B's server": "test_answers_have_an_end",
     "the [host agent]": "test_another_users_socket_and_directory_are_refused "

@@ -842,6 +842,26 @@ comment above|# {w}\nx = "{v}"|h
 comment above in c|    // {w}:\n    x: "{v}",|h
 sentence above|Your new {w} is:\n\n  {v}\n|h
 sentence above, quoted|Copy your {w}:\n`{v}`|h
+kaggle.json|{{"username":"ada","key":"{h}"}}|x
+kaggle.json in lines|{{\n  "username": "ada",\n  "key": "{h}"\n}}|x
+printf -v|printf -v {N} '%s' '{v}'|pm
+printf -v without a form|printf -v {N} {v}|pm
+printf -v bare|printf -v {N} %s {v}; export {N}|pm
+nginx authorization|    proxy_set_header Authorization "Bearer {v}";|m
+nginx header bare|    proxy_set_header X-Api-Key {v};|pm
+nginx header|add_header X-Auth-Token "{v}" always;|pm
+apache header|RequestHeader set X-Api-Key "{v}"|pm
+apache header always|Header always set X-Auth-Token {v}|pm
+caddy header|    header_up X-Api-Key "{v}"|pm
+rclone pass|[sftp]\ntype = sftp\nhost = h\nuser = ada\npass = {v}|pm
+rclone key|[s3]\ntype = s3\nprovider = AWS\nsecret_access_key = {v}\nregion = eu|m
+rclone token|[drive]\ntype = drive\ntoken = {{"access_token":"{v}","expiry":"2030-01-01T00:00:00Z"}}|m
+rclone refresh|token = {{"access_token":"","token_type":"Bearer","refresh_token":"{v}"}}|m
+frame, first column|{n:>63}   user  lr\n0  {v:>60}    ada 0.1\n1  {v:>60}    bob 0.2|pm
+frame, first of two|{n:>63}   user\n0  {v:>60}    ada\n1  {v:>60}    bob|pm
+frame, alone|{n:>63}\n0  {v:>60}\n1  {v:>60}|pm
+frame, named index|{n:>67}\nuser{e:>63}\nada {v:>63}\nbob {v:>63}|pm
+frame, by secrets|{e:>66}user\n{n:<70}\n{v:<66} ada\n{v:<66} bob|pm
 frame of pandas|   lr {n:>70}  seed\n0 0.1 {v:>70}     3\n1 0.2 {v:>70}     4|pm
 """
 
@@ -898,6 +918,7 @@ def filled(seed: int, each: int) -> Iterator[tuple[str, str, str]]:
             camel = "".join(part.capitalize() for part in name.split("_"))
             coded = base64.b64encode(secret.encode()).decode()
             said = random.choice(SAID["p" if kind in "pu" else "m"])
+            secret = _made(random, 32, "0123456789abcdef") if kind == "x" else secret
             text = template.format(n=name, N=name.upper(), k=name.replace("_", "-"), C=camel, w=said, v=secret, b=coded,
-                                   c=camel[0].lower() + camel[1:])  # fmt: skip
+                                   c=camel[0].lower() + camel[1:], e="", h=secret)  # fmt: skip
             yield f"{context} ({kind})", text, coded if kind == "b" else secret

@@ -205,10 +205,12 @@ def _around(text: str, places: Sequence[int], change: Callable[[str, list[int]],
 
 def _mask(text: str, table: Columns | None, known: dict[str, str]) -> tuple[str, Columns | None]:
     """A text that begins in a table, masked, and the table that it ends in."""
-    text = mask_text(text)
+    text = plain = mask_text(text)
     places = _telling(text)
     if not places:
-        return (text, None) if table is None and "== =" not in text and "==  =" not in text else _rows(text, table)
+        return (
+            (text, None) if table is None and "== =" not in text and "==  =" not in text else _rows(text, table, text)
+        )
     listed = text
     if "values" in text or "VALUES" in text:
         listed = INSERT.sub(in_values, listed)
@@ -216,7 +218,7 @@ def _mask(text: str, table: Columns | None, known: dict[str, str]) -> tuple[str,
         listed = UNPACKED.sub(in_values, listed)
     if listed != text:
         text, places = listed, _telling(listed)
-    return _rows(_around(text, sorted(places), functools.partial(_mask_names, known)), table)
+    return _rows(_around(text, sorted(places), functools.partial(_mask_names, known)), table, plain)
 
 
 def _mask_names(known: dict[str, str], text: str, places: list[int]) -> str:
@@ -244,15 +246,16 @@ def _in_line(line: str, known: dict[str, str], passes: int = _PASSES) -> str:
     return known[line]
 
 
-def _rows(text: str, table: Columns | None) -> tuple[str, Columns | None]:
-    """A text with the columns of its tables masked that have a secret's name."""
-    lines = text.split("\n")
+def _rows(text: str, table: Columns | None, plain: str) -> tuple[str, Columns | None]:
+    """A text with the columns of its tables masked that have a secret's name. plain: as it was, its heads too."""
+    lines, heads = text.split("\n"), plain.split("\n")
+    heads = heads if len(heads) == len(lines) else lines
     for number, line in enumerate(lines):
         row = in_columns(line, table) if table and table != RULED else None
         if row is None and table and table.separator in ("|", "  ") and is_rule(line):
             row = line
         lines[number] = line if row is None else row
-        table = table if row is not None else columns(line, table == RULED)
+        table = table if row is not None else columns(heads[number], table == RULED)
     return "\n".join(lines), table
 
 
@@ -346,7 +349,7 @@ class LineMask:
         if not named:
             return _mask(text, self._table, {})
         masked = mask_source(f"{named}\n{text}").split("\n", named.count("\n") + 1)[-1]
-        return _rows(masked, self._table)
+        return _rows(masked, self._table, text)
 
 
 KEY_LINES = 200

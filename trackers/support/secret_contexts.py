@@ -118,6 +118,7 @@ _TOP = re.compile(r"(?!kind:|apiVersion:)[A-Za-z]{1,40}:(?:[ ]|\r?$)")
 _KEYWORDS = word_set("await not lambda new yield return typeof if")
 _GIVEN = re.compile(r"[A-Za-z_][\w.]{0,80}\s?(?:[,})\]]|$)")
 _CALLED = re.compile(r"([\w.]{1,80})!?\(\s{0,100}$")
+_INDEX = re.compile(r"([A-Za-z]\w{2,60}) {2,1000}")
 _HEAD = re.compile(r"[^\W\d][\w .\-/]{0,60}")
 _SETTERS = word_set(
     "set setdefault setenv putenv put get getenv getattr setattr add define environ env header headers property "
@@ -342,7 +343,7 @@ def _is_told(match: re.Match[str], name: str, value: str, verb: str) -> bool:
 class Columns(NamedTuple):
     """What separates the columns of a table, and their names; "": the head of a frame, as pandas prints it; "-": what
     is indented below a name, "kind": a cluster's Secret, "<": OpenVPN's user and password, "result": Terraform's,
-    "chap": the columns of pppd's secrets."""
+    "chap": the columns of pppd's secrets, "index": the name of a frame's index, as pandas prints it."""
 
     separator: str
     names: tuple[str, ...]
@@ -372,14 +373,25 @@ def columns(line: str, ruled: bool = False) -> Columns | None:
     if block is not None:
         name = block["name"]
         return Columns("-", (name,), len(block["indent"])) if is_of_secrets(name) else None
-    if line[:1] == " " and "  " in line and all(map(_HEAD.fullmatch, line.split())):  # as pandas prints a frame
-        return Columns("", (line.rstrip(),)) if any(map(meaning, line.split())) else None
+    framed = _of_frame(line)
+    if framed is not None:
+        return framed if framed.names else None
     for separator in ("|", "\t", ",", ";", "  "):
         if separator not in line or (separator == "  " and not line.isupper() and not ruled):
             continue
         cells = tuple(cell.strip(" \t\"'`*") for cell in _cells(line.strip().strip("|"), separator))
         if 1 < len(cells) < 60 and all(map(_HEAD.fullmatch, cells)):
             return Columns(separator, cells) if any(meaning(cell) >= Secrecy.PERHAPS for cell in cells) else None
+    return None
+
+
+def _of_frame(line: str) -> Columns | None:
+    """The head of a frame as pandas prints it, or the name of its index; without names: no secret is in it."""
+    if line[:1] == " " and "  " in line and all(map(_HEAD.fullmatch, line.split())):
+        return Columns("", (line.rstrip(),) if any(map(meaning, line.split())) else ())
+    index = _INDEX.fullmatch(line)
+    if index is not None and meaning(index[1]) >= Secrecy.PERHAPS:
+        return Columns("index", (index[1],), len(line))
     return None
 
 
@@ -408,6 +420,9 @@ def in_columns(line: str, table: Columns) -> str | None:
         return line if one is None else line[: one.start("value")] + MASK + line[one.end("value") :]
     if separator == "":
         return _in_frame(line, names[0])
+    if separator == "index":
+        value = line.split("  ", 1)[0].strip()
+        return line.replace(value, MASK, 1) if len(line) == table.indent and is_secret(names[0], value) else None
     edge = "|" if separator == "|" else ""
     bare = line.strip()
     row = bare.removeprefix(edge).removesuffix(edge)
@@ -427,6 +442,8 @@ def in_columns(line: str, table: Columns) -> str | None:
 
 def _in_frame(line: str, head: str) -> str | None:
     """A row of a frame whose columns end where their names in its head do, masked; None: the line is no row of it."""
+    if len(line) == len(head) and line[-1:] == " " and len(line.split()) == 1:  # the name of the index
+        return line
     if len(line.rstrip()) != len(head):
         return None
     for name in reversed(list(re.finditer(r"\S+", head))):
@@ -753,13 +770,21 @@ CONTEXTS = Contexts(
         r"""~NAME~=(?P<value>[^\s"'`;,&()\[\]{}<>|]{1,4000})""",
     ), _of_shell),
     # ENV NAME value, pip config set name value
-    Context(("env ", "arg ", "set", "put ", "add ", "modify", "define", "create", "git config"), _in(
+    Context(("env ", "arg ", "set", "put ", "add", "modify", "define", "create", "git config", "param", "header"), _in(
         r"(?:(?:~BEGIN~|\bStep[ ]\d{1,4}/\d{1,4}[ ]:[ ]|/\d{1,4}\][ ])",
-        r"(?:ENV|ARG|%(?:set_)?env|setenv|SetEnv|set[ ]-[gxU]{1,3}|#[ ]?define)|\bsetx|\bset-?env(?:ironment)?|[ ]-genv"
+        r"(?:ENV|ARG|%(?:set_)?env|setenv|SetEnv|set[ ]-[gxU]{1,3}|#[ ]?define"
+        r"|(?:add|more_set|proxy_set|grpc_set)_headers?"
+        r"|(?:fastcgi|uwsgi|scgi)_param|header_up|(?:Request)?Header[ ](?:always[ ])?(?:set|add|append|merge))"
+        r"|\bsetx|\bset-?env(?:ironment)?|[ ]-genv"
         r"|(?:\b(?:config|configure|conda|npm|pip|secrets?|kaggle|remote|kv|etcdctl|redis-cli|CONFIG)[ ]|[ ]--)",
         r"(?:set|SET|put|add|modify|config[ ]set|config[ ]--set)|\bgit[ ]config(?=[ ]))",
         r"(?:[ ]-{1,2}[a-z]{1,20}){0,2}(?:[ ](?=[a-z]{1,20}[ ])\S{1,20})?",
         r"""[ \t]{1,8}(?:\S{0,200}[:/])?["']?~NAME~["']?[ \t]{1,8}["']?(?P<value>[^\s"'=\-][^\s"']{0,4000})""",
+    ), _by_name),
+    # printf -v NAME '%s' value
+    Context(("printf -v",), _in(
+        r"""\bprintf[ ]-v[ ]{0,4}["']?~NAME~["']?[ \t]{1,8}(?:--[ ])?(?:["']?%[sqb](?:\\n)?["']?[ \t]{1,8})?["']?""",
+        r"""(?P<value>[^\s"'%\-][^\s"']{0,4000})""",
     ), _by_name),
     # spark.hadoop.fs.account.key value
     Context((" ",), _in(
