@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trackers.errors import NotFound, UsageError
+from trackers.errors import Damaged, NotFound, UsageError
 from trackers.readers import registry
 from trackers.readers.run_data import load, load_all
 
@@ -118,3 +118,25 @@ def test_damaged_run_of_a_directory_is_named_and_left_out(
     (said,) = caplog.messages
     assert f"#digits/{older.name} is damaged: " in said
     assert len(said) < 1000
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("kind", ["link", "pipe", "device", "holes", "long"])
+@pytest.mark.parametrize("place", ["params/z", "tags/a/z", "metrics/z", "meta.yaml", "../meta.yaml"])
+def test_planted_files_of_a_store_are_not_read(place: str, kind: str, files: Path) -> None:
+    """MLflow follows links out of its store, and waits for pipes; the run beside is read."""
+    path = next(files.glob("*/*/meta.yaml")).parent / place
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    if kind in ("link", "device"):
+        path.symlink_to("/etc/passwd" if kind == "link" else "/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        with path.open("wb") as file:
+            file.truncate(100 << 30 if kind == "holes" else 17 << 20)
+    if place == "../meta.yaml":
+        with pytest.raises(Damaged, match="is damaged: it is "):
+            load_all(f"mlflow:{files}#digits")
+    elif (place, kind) != ("metrics/z", "long"):  # a metric may be long
+        assert len(load_all(f"mlflow:{files}#digits")) == 1

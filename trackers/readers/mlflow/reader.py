@@ -227,6 +227,8 @@ def address(where: str) -> tuple[str, str]:
         folder = local_store(uri)
         if folder is None or not any(folder.glob(f"*/{EXPERIMENT_FILE}")):
             raise NotFound(f"mlflow: {folder} is no store of MLflow's: no directory in it has a {EXPERIMENT_FILE}")
+        for file in folder.glob(f"*/{EXPERIMENT_FILE}"):
+            _need_plain(file.parent, deep=False)
     if uri.startswith("sqlite:///"):
         file = Path(sqlite_address.decoded(uri.removeprefix("sqlite:///").partition("?")[0]))
         if not file.exists():
@@ -439,9 +441,41 @@ def _runs_of_files(client: Any, experiment: Any, uri: str) -> list[Any]:
     folder = (local_store(uri) or Path()) / experiment.experiment_id
     names = sorted(path.parent.name for path in folder.glob(f"*/{EXPERIMENT_FILE}"))
     source = f"mlflow:{uri}#{experiment.name}"
-    runs = helpers.those_of(names, client.get_run, name=lambda name: f"{source}/{name}") if names else []
+
+    def read(name: str) -> Any:
+        _need_plain(folder / name, deep=True, besides="artifacts")  # MLflow doesn't read them here
+        return client.get_run(name)
+
+    runs = helpers.those_of(names, read, name=lambda name: f"{source}/{name}") if names else []
     active = [run for run in runs if run.info.lifecycle_stage == "active" and GROUP_TAG not in run.data.tags]
     return sorted(active, key=lambda run: run.info.start_time or 0, reverse=True)
+
+
+def _need_plain(folder: Path, *, deep: bool, besides: str = "") -> None:
+    """See that a folder of a store of files has files of some length alone: MLflow reads what links lead to, and waits
+    for pipes.
+
+    Args:
+        deep: in its folders, too. besides: what isn't looked at.
+
+    Raises:
+        Damaged: it has something else.
+    """
+    if folder.is_symlink():
+        raise Damaged(f"{folder} is damaged: it is a link, as MLflow makes none")
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name == besides:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if deep:
+                    _need_plain(Path(entry.path), deep=True)
+            elif not entry.is_file(follow_symlinks=False):
+                raise Damaged(f"{entry.path!r:.300} is damaged: it is no plain file")
+            elif helpers.is_hollow(Path(entry.path)):
+                raise Damaged(f"{entry.path!r:.300} is damaged: it is nearly all holes")
+            elif entry.stat().st_size > VALUE_BYTES and "metrics" not in folder.parts[-3:]:
+                raise Damaged(f"{entry.path!r:.300} is damaged: it is longer than {VALUE_BYTES:,} bytes")
 
 
 def _run_named(client: Any, experiment: Any, name: str, uri: str) -> Any:
