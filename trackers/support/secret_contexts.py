@@ -418,11 +418,8 @@ def in_columns(line: str, table: Columns) -> str | None:
     if separator == "chap":
         one = _CHAP.match(line)
         return line if one is None else line[: one.start("value")] + MASK + line[one.end("value") :]
-    if separator == "":
-        return _in_frame(line, names[0])
-    if separator == "index":
-        value = line.split("  ", 1)[0].strip()
-        return line.replace(value, MASK, 1) if len(line) == table.indent and is_secret(names[0], value) else None
+    if separator in ("", "index"):
+        return _in_frame(line, names[0], table.indent)
     edge = "|" if separator == "|" else ""
     bare = line.strip()
     row = bare.removeprefix(edge).removesuffix(edge)
@@ -440,8 +437,15 @@ def in_columns(line: str, table: Columns) -> str | None:
     return line if separator == "  " else line.replace(row, separator.join(cells), 1)
 
 
-def _in_frame(line: str, head: str) -> str | None:
-    """A row of a frame whose columns end where their names in its head do, masked; None: the line is no row of it."""
+def _in_frame(line: str, head: str, width: int) -> str | None:
+    """A row of a frame whose columns end where their names in its head do, masked; None: the line is no row of it.
+
+    Args:
+        width: of a frame whose index has the name ``head``, else 0.
+    """
+    if width:
+        value = line.split("  ", 1)[0].strip()
+        return line.replace(value, MASK, 1) if len(line) == width and is_secret(head, value) else None
     if len(line) == len(head) and line[-1:] == " " and len(line.split()) == 1:  # the name of the index
         return line
     if len(line.rstrip()) != len(head):
