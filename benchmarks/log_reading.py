@@ -61,7 +61,8 @@ def _through(path: Path) -> tuple[float, int]:
 
 def _read(path: Path) -> tuple[float, float, int]:
     """Seconds, seconds of the processor, rows."""
-    from trackers.readers.console_log.reader import LogReader
+    from trackers_console_logs.reader import LogReader
+
     from trackers.records import Metrics
 
     reader = LogReader()

@@ -33,6 +33,8 @@ def page() -> str:
             before = panel
         command = commands[name]
         for inner, one in getattr(command, "commands", {"": command}).items():
+            if one.hidden:
+                continue
             lines += _command(f"{app.info.name or 'trackers'} {name} {inner}".rstrip(), one)
     return "\n".join(lines).rstrip() + "\n"
 

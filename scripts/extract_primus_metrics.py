@@ -4,9 +4,12 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+HOME = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HOME), str(HOME / "plugins/trackers-console-logs")]
 
-from trackers.cli.scripts import primus, run
+from trackers_console_logs import benchmark  # noqa: E402
+
+from trackers.cli.scripts import run  # noqa: E402
 
 if __name__ == "__main__":
-    run(primus.EXTRACT, primus.extract)
+    run(benchmark.EXTRACT, benchmark.extract)

@@ -24,7 +24,11 @@ home = os.environ.pop("TRACKERS_CHECKOUT")
 if sys.path[:1] == [""]:
     del sys.path[0]
 if home:
-    sys.path.insert(0, home)
-from trackers.cli.scripts import primus, run
-run(primus.RUN, primus.run)
+    sys.path[:0] = [home, f"{home}/plugins/trackers-console-logs"]
+from trackers.cli.scripts import run
+try:
+    from trackers_console_logs import benchmark
+except ModuleNotFoundError:
+    sys.exit("run_primus_with_benchmark: it is of another distribution: pip install \"trackers-relay[logs]\"")
+run(benchmark.RUN, benchmark.run)
 ' "$@"

@@ -4,5 +4,5 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 """The checkout."""
-LOGS = ROOT / "tests/logs"
+LOGS = ROOT / "plugins/trackers-console-logs/tests/logs"
 """Console logs of real trainings."""

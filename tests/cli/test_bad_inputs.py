@@ -25,14 +25,12 @@ from trackers.cli.scripts import (
     analyze_logs,
     compare_results,
     monitor_gpu,
-    primus,
     wandb_runs,
 )
 from trackers.errors import Unavailable
 
 SESSIONS = script("analyze_logs", analyze_logs.main)
 RESULTS = script("compare_results", compare_results.main)
-EXTRACT = script("extract_primus_metrics", primus.extract)
 MONITOR = script("monitor_gpu", monitor_gpu.main)
 WANDB = {
     "compare_wandb_runs": script("compare_wandb_runs", wandb_runs.compare),
@@ -109,7 +107,6 @@ def test_damaged_file_among_others_is_left_out(
         assert said(SESSIONS, more, capsys) == 0
     assert said(RESULTS, ["--results-dir", "results"], capsys) == 0
     damage(Path("bad"), how)
-    assert said(EXTRACT, ["--log-file", "bad"], capsys) == 1
     assert said(MONITOR, ["--compare", "bad"], capsys) == 1
     for program in WANDB.values():
         assert said(program, ["--offline", "bad"], capsys) == 1
@@ -215,42 +212,12 @@ def test_unreadable_directory_is_one_line(tmp_path: Path, capsys: pytest.Capture
     try:
         for program, words in ((SESSIONS, []), (RESULTS, ["--results-dir", "results"]), (own("ls"), []),
                                (own("prune"), []), (own("prune", "--logs"), ["results"]), (own("keys"), ["latest"]),
-                               (EXTRACT, ["--log-file", "results/x.log"]), (MONITOR, ["--compare", "logs/x.json"]),
+                               (MONITOR, ["--compare", "logs/x.json"]),
                                (own("report"), ["runs"]), (WANDB["inspect_wandb_keys"], ["--offline", "logs"]),
                                (own("archive"), ["--backup", "full", "results", "--yes"])):  # fmt: skip
             said(program, words, capsys)
     finally:
         os.seteuid(0)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["--num-gpus", "0"], ["--num-gpus=x"], ["--global-batch-size", "-1"], ["--sequence-length", "1.5"],
-     ["--no-such-option"], ["--output", "x"], ["--num-gpus", "9" * 5000]],
-)  # fmt: skip
-def test_wrapper_with_a_bad_option_fails_before_training(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is run, and the line names what is wrong."""
-    assert script(primus.RUN, primus.run)([*words, "touch", "trained"]) == 2
-    assert "Traceback" not in capsys.readouterr().err
-    assert not [path for path in Path().iterdir() if path.name != "home"]
-
-
-@pytest.mark.parametrize("error", [SystemExit(2), KeyError("x"), OSError(28, "No space left"), KeyboardInterrupt()])
-@pytest.mark.processes
-def test_wrapper_keeps_the_commands_exit_code(
-    error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Whatever goes wrong when the result is extracted, training's own code counts, and the log is kept."""
-
-    def fail(words: Sequence[str]) -> int:
-        raise error
-
-    monkeypatch.setattr(primus, "extract", fail)
-    with monkeypatch.context() as patch:
-        patch.setattr(sys.stdout, "fileno", lambda: os.open(os.devnull, os.O_WRONLY), raising=False)
-        assert primus.run(["bash", "-c", "exit 7"]) == 7
-    assert "no result" in capsys.readouterr().err
-    assert len(list(Path("benchmark_results").glob("*.log"))) == 1
 
 
 @pytest.mark.processes

@@ -81,7 +81,20 @@ def test_page_of_commands_is_current() -> None:
 @pytest.mark.parametrize("name", [name for own in plugins.OURS.values() for name in own.commands])
 def test_command_of_a_distribution_that_isnt_installed_says_what_to_install(name: str) -> None:
     """One line with its command, whatever follows the name."""
-    done = CliRunner().invoke(app, [name, "some", "--words"])
+    words = name.split(".")
+    done = CliRunner().invoke(app, [*words, "some", "--words"])
     extra = next(extra for extra, own in plugins.OURS.items() if name in own.commands)
-    assert str(done.exception) == f"command '{name}' is of another distribution: pip install 'trackers-relay[{extra}]'"
-    assert f"'trackers-relay[{extra}]'" in "".join(shown(name).split())
+    install = f"pip install 'trackers-relay[{extra}]'"
+    assert str(done.exception) == f"command '{' '.join(words)}' is of another distribution: {install}"
+    assert f"'trackers-relay[{extra}]'" in "".join(shown(*words).split())
+
+
+@pytest.mark.parametrize("name", plugins.ours("flag"))
+def test_flag_of_a_distribution_that_isnt_installed_says_what_to_install(name: str) -> None:
+    """One line with its command, of each command that takes sources; help doesn't have it."""
+    extra = next(extra for extra, own in plugins.OURS.items() if name in own.flags)
+    for command in ("show", "compare"):
+        done = CliRunner().invoke(app, [command, "latest", f"--{name}", "value"])
+        install = f"pip install 'trackers-relay[{extra}]'"
+        assert str(done.exception) == f"flag '--{name}' is of another distribution: {install}"
+        assert f"--{name}" not in shown(command)

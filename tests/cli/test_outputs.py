@@ -16,15 +16,15 @@ import pytest
 import typer
 
 import trackers
-from tests import ROOT
+from tests import LOGS
 from tests.analysis.support import T0, write_run
 from trackers.cli import main as trackers_main
 from trackers.cli.app import app
-from trackers.cli.scripts import analyze_logs, compare_results, monitor_gpu, primus
+from trackers.cli.scripts import analyze_logs, compare_results, monitor_gpu
 from trackers.cli.scripts import run as run_script
 from trackers.records import Media, MediaFile
 
-LOG = ROOT / "tests/logs/primus-excerpt.log"
+LOG = LOGS / "primus-excerpt.log"
 SESSION = {
     "session": {"id": "one", "start_time": "2024-12-06T14:00:00", "end_time": "2024-12-06T14:01:00", "gpu_count": 1},
     "training_metrics": [{"step": k, "loss": 3.0, "learning_rate": 1e-4, "timestamp": f"2024-12-06T14:00:{k:02d}",
@@ -106,10 +106,6 @@ COMMANDS = {
         own("tables"), ("join", "one", "latest", "t", "-o", "{}"), "x.json", "runs/digits/one/run.json", "kept",
     ),
     "savedefconfig": Command(own("savedefconfig"), ("{}",), "x", ".config", option="path"),
-    "extract_primus_metrics": Command(
-        script("extract_primus_metrics", primus.extract), ("--log-file", "a.log", "--output", "{}"), "x.json",
-        "a.log",
-    ),
     "compare_results report": Command(
         script("compare_results", compare_results.main), ("--results-dir", "results", "--output-report", "{}"),
         "x.md", "results/benchmark_a.json", option="output_report",
@@ -334,27 +330,12 @@ def test_every_output_is_tried_here() -> None:
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
         found |= {name for parameter in command.params if parameter.name in words}
     tables: dict[str, argparse.ArgumentParser] = {
-        "extract_primus_metrics": primus._extract_parser(), "compare_results": compare_results._parser(),
-        "analyze_logs": analyze_logs._parser(), "monitor_gpu": monitor_gpu.parser(),
-        "run_primus_with_benchmark": primus._run_parser(),
+        "compare_results": compare_results._parser(), "analyze_logs": analyze_logs._parser(),
+        "monitor_gpu": monitor_gpu.parser(),
     }  # fmt: skip
     for name, parser in tables.items():
         found |= {name for action in parser._actions if any(word in action.dest for word in words)}
-    directories = {"run_primus_with_benchmark", "get"}  # below, and in tests/analysis/test_run_files.py
-    assert found - {name.split()[0] for name in COMMANDS} == directories
-
-
-def test_logs_of_one_second_have_a_result_each(here: Path) -> None:
-    """Two logs of one name and time, from two directories or standard input, are two results; the same log is one."""
-    program = script("extract_primus_metrics", primus.extract)
-    for folder in ("x", "y"):
-        Path(folder).mkdir()
-        shutil.copy("a.log", Path(folder, "training.log"))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(folder)
-            for _ in range(2):
-                assert program(["--log-file", "training.log", "--output", "../out/"]) == 0
-    assert len(list(Path("out").iterdir())) == 2
+    assert found - {name.split()[0] for name in COMMANDS} == {"get"}  # in tests/analysis/test_run_files.py
 
 
 def test_recordings_of_one_second_have_a_file_each(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

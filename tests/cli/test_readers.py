@@ -102,17 +102,6 @@ def test_help_has_an_example() -> None:
     assert "trackers keys tb:runs/baseline" in " ".join(run_cli("keys", "--help").stdout.split())
 
 
-def test_keys_of_several_leave_out_what_is_none(caplog: pytest.LogCaptureFixture) -> None:
-    """Of the logs that a pattern takes in, one without training lines is named, and the others are shown."""
-    line = " iteration 1/ 9 | elapsed time per iteration (ms): 5.0 | lm loss: 2.0E+00 |\n"
-    Path("a.log").write_text(line)
-    Path("b.log").write_text("pip install\n")
-    done = run_cli("keys", "log:*.log", "--json")
-    assert done.exit_code == 0, done.output
-    assert [run["name"] for run in json.loads(done.stdout)] == ["a"]
-    assert "left out: b.log" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("page", "meant"),
     [

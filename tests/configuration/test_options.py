@@ -32,7 +32,6 @@ from trackers.configuration import flags_from_args, menu, resolve, trusted
 from trackers.configuration.declaration import Declaration
 from trackers.configuration.kconfig import Tree
 from trackers.errors import ConfigError
-from trackers.readers.console_log import own_format
 from trackers.support import plugins
 
 DECLARATIONS = Tree().declarations
@@ -278,7 +277,7 @@ def test_misspelt_variable_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 def test_variables_of_commands_are_not_taken_for_misspelt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Those that commands read, which are no options of a training, have an effect."""
-    names = (own_format.VARIABLE, plugins.VARIABLE, "TRACKER_DEFCONFIG", "TRACKER_KCONFIG")
+    names = ("TRACKER_LOG_FORMAT", plugins.VARIABLE, "TRACKER_DEFCONFIG", "TRACKER_KCONFIG")
     with caplog.at_level(logging.WARNING, "trackers"):
         resolve(environ=dict.fromkeys(names, ""), cwd=tmp_path)
     assert caplog.records == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,6 @@ from trackers.records import Metrics, encode
 __all__ = ["server"]
 
 OFFLINE: dict[str, Any] = {"mode": "offline", "options": {"TRACKER_RELAY": False}}
-PRIMUS = (
-    "[20251121 12:10:{second:02d}][rank-31/32][INFO ] [--------trainer.py:2488] :  iteration {step:8d}/   36000 | "
-    "consumed samples:      3104000 | elapsed time per iteration (ms): 2701.3/2712.7 | throughput per GPU "
-    "(TFLOP/s/GPU): 210.5/217.3 | learning rate: 1.587349E-04 | global batch size:   256 | lm loss: {loss:.6E} | "
-    "loss scale: 1.0 | grad norm: 0.132 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
-)
 
 
 def logged(name: str = "baseline", steps: int = 50, media: bool = True) -> trackers.Run:
@@ -147,22 +140,6 @@ def test_project_of_wandb_to_mlflow(server: WandbServer, tmp_path: Path) -> None
     ``make copy-project`` does it with 200 runs.
     """
     copy_project(server, f"sqlite:///{tmp_path}/ml.db", 12)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_console_log_to_wandb(packed: bool, server: WandbServer) -> None:
-    """A Primus log becomes a run in W&B."""
-    lines = "".join(PRIMUS.format(second=step, step=12125 + step, loss=2.3 - step / 100) for step in range(20))
-    if packed:
-        Path("primus.log.gz").write_bytes(gzip.compress(lines.encode()))
-    else:
-        Path("primus.log").write_text(lines)
-    report = one(f"log:primus.log{'.gz' if packed else ''}", "wandb:team/logs")
-    assert report.agrees, str(report)
-    (there,) = server.runs.values()
-    (name,) = [name for name in there.history[0] if "loss" in name and "scale" not in name]
-    assert [row["global_step"] for row in there.history] == list(range(12125, 12145))
-    assert there.history[0][name] == pytest.approx(2.3)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

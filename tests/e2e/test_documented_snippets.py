@@ -18,14 +18,14 @@ import pandas
 import pytest
 
 import trackers
-from tests import ROOT
+from tests import LOGS
 from tests.helpers import T0, Driver, run_info, stream
 from trackers.backends import registry
 from trackers.cli.scripts import analyze_logs, compare_results
 from trackers.records import Config, Environment, Metrics, Record, Start
 
 NAME = "out/run_20231031_162345.json"
-LOG = ROOT / "tests/logs" / "primus.log"
+LOG = LOGS / "primus.log"
 
 PLOT = """
 import json

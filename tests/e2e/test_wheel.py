@@ -24,10 +24,11 @@ from tests.helpers import wait_for
 CORE = {"msgspec", "kconfiglib", "psutil", "typer", "rich", "numpy", "markdown-it-py"}
 EXTRAS = {"wandb", "trackio", "tensorboard", "mlflow", "nvidia", "amd", "torch", "inspect", "archive", "analysis",
           "storage", "lake", "nodes", "spark", "aim", "clearml", "comet", "dvclive", "kafka", "neptune", "otlp",
-          "swanlab", "mcp", "rerun", "sweeps", "watch", "frameworks", "loggers", "clients", "engines"}  # fmt: skip
+          "swanlab", "mcp", "rerun", "sweeps", "watch", "logs", "frameworks", "loggers", "clients",
+          "engines"}  # fmt: skip
 EXTRAS |= {"docs", "all", "built-in", "dev", "test-frameworks"}
-PROGRAMS = ("wandb keys", "wandb gpu", "wandb gpu-full", "wandb compare", "benchmark compare", "benchmark extract",
-            "benchmark run", "benchmark sessions", "gpu record")  # fmt: skip
+PROGRAMS = ("wandb keys", "wandb gpu", "wandb gpu-full", "wandb compare", "benchmark compare",
+            "benchmark sessions", "gpu record")  # fmt: skip
 PAGES = (".html", ".js", ".css")
 VENDORS = ("wandb", "trackio", "tensorboard", "mlflow", "pyarrow", "torch", "pandas", "PIL")
 
@@ -231,15 +232,6 @@ def test_bare_installation_names_what_more_needs(
     (line,) = run(bin_directory / "trackers", *words, code=2).splitlines()
     assert f"needs the {package} package" in line
     assert line.endswith(f"pip install 'trackers-relay[{extra}]'")
-
-
-@pytest.mark.slow
-def test_installed_wrapper_runs_a_command(bin_directory: Path) -> None:
-    """The wrapper of the wheel ends as the command does that it runs."""
-    text = run(bin_directory / "trackers", "benchmark", "run", "bash", "-c", "echo trained; exit 7", code=7)
-    assert text.startswith("trained")
-    (log,) = Path("benchmark_results").glob("primus_training_*.log")
-    assert log.read_text() == "trained\n"
 
 
 @pytest.mark.slow

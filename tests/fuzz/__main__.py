@@ -19,7 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=1000, help="inputs of each target")
     parser.add_argument("--targets", default=",".join(USUAL),
-                        help="default: %(default)s; log-NAME: those of one program, tests/logs/NAME*.log")  # fmt: skip
+                        help="default: %(default)s; log-NAME: those of one program")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first input, to look at one again")
     parser.add_argument("--seeds", type=Path, help="where the seeds lie, made if they aren't there")

@@ -1,7 +1,8 @@
 """What distributions in plugins/ add to what is fuzzed, where they are installed: modules NAME_fuzzing of their tests.
 
 Such a module has ``targets()``, by name, and ``seeds(place, run)``, which writes undamaged files into folders of a
-directory, of a run or others. ``TRACKERS`` are those of its trackers that the run is delivered to.
+directory, of a run or others. ``parts()``, if it has that, are targets that are fuzzed where they are named.
+``TRACKERS`` are those of its trackers that the run is delivered to.
 """
 
 from __future__ import annotations

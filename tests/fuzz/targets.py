@@ -328,7 +328,6 @@ TARGETS = {
     "lines": Target("lines", "*.json*", (*JSON, mutate.repacked), mostly_copied("json", "*.json*"), alone=True),
     "hf": Target("hf", "*.json", JSON, of_files("hf", "*.json")),
     "session": Target("session", "*.json", JSON, of_files("session", "*.json")),
-    "log": Target("log", "*.log", (*TEXT, mutate.zipped), mostly_copied("log", "*.log"), alone=True),
     "tb": Target("tb", "*", (mutate.blind, mutate.event_file), of_files("tb", "*tfevents*", copied=True)),
     "wandb-file": Target("wandb-file", "*.wandb", (mutate.blind, mutate.wandb_records),
                          of_files("wandb-file", "*.wandb", copied=True)),
@@ -357,14 +356,9 @@ TARGETS = {
 for _name in plugged.modules():
     TARGETS |= plugged.targets(_name)
 USUAL = tuple(TARGETS)
-"""What is fuzzed where nothing is named: the logs of all programs are one target of these."""
-PROGRAMS = ("accelerate", "automodel", "bridge", "deepspeed", "fairseq", "gpt-neox", "keras", "levanter", "lightning",
-            "litgpt", "maxtext", "megatron-deepspeed", "megatron", "mmengine", "modded-nanogpt", "nanochat", "nanogpt",
-            "nemo", "olmo", "prime-rl", "primus", "timm", "torchtitan", "trainer", "ultralytics", "verl")  # fmt: skip
-"""Beginnings of the names in ``tests/logs`` of a program's logs."""
-TARGETS |= {f"log-{name}": Target("log", f"{name}.log {name}-*.log", TEXT, mostly_copied("log", "*.log"), alone=True)
-            for name in PROGRAMS if name != "megatron"}  # fmt: skip
-TARGETS["log-megatron"] = TARGETS["log-nemo"]._replace(files="megatron.log megatron-[!d]*.log")
+"""What is fuzzed where nothing is named."""
+for _name, _module in plugged.modules().items():
+    TARGETS |= getattr(_module, "parts", dict)()
 
 
 def inputs(name: str, seeds: Path, place: Path, seed: int, first: int = 0) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 import os
 import resource
@@ -133,11 +132,9 @@ def sources() -> dict[str, str]:
     (run / "events.out.tfevents.1.one").write_bytes(events("", "600000000", "-1 5", "40000 40000 40000"))
     (run / "events.out.tfevents.2.two").write_bytes(events("") + claim(2 * GIB))
     Path("a.wandb").write_bytes(histogram_row())
-    lines = b" iteration        1/      10 | consumed samples:  8 | lm loss: 1.0E+00 |\n"
-    Path("a.log.gz").write_bytes(gzip.compress(lines) + gzip.compress(b"0" * (1 << 24), 1) * 500)  # 8 GB
-    known = {"tb:tb": "", "a.wandb": "", "log:a.log.gz": ""}
+    known = {"tb:tb": "", "a.wandb": ""}
     return known | of_nothing(
-        json="s.json", csv="s.csv", hf="trainer_state.json", session="s_summary.json", log="s.log",
+        json="s.json", csv="s.csv", hf="trainer_state.json", session="s_summary.json",
         **{"wandb-file": "s.wandb"}, tb="s.tfevents.3",
     )  # fmt: skip
 

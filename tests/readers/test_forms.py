@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ import pytest
 from tests.backends.wandb.support import server
 from tests.backends.wandb.test_datastore import framed
 from tests.fakes.wandb_server import WandbServer
-from tests.readers.console_log.samples import LOGS
 from tests.readers.test_vendors import TRAINING_LOG
 from tests.readers.test_wandb_reader import held
 from trackers.formats.tensorboard_event import TFRecordFramer
 from trackers.readers import registry
-from trackers.readers.console_log.reader import LogReader
+from trackers.readers.csv import CsvReader
 from trackers.readers.run_data import load
 from trackers.records import Config, Finish, Metrics, Record, Start, Summary, Text
 
@@ -30,7 +28,6 @@ FORMS = {
     "csv": (7, "5d9aa986c8d4307f"),
     "hf": (1, "c5287e37c1bac70e"),
     "json": (1, "da91135193311320"),
-    "log": (19, "f4cbffa0803fad7d"),
     "mlflow": (1, "d18bd214dff18595"),
     "session": (1, "eb6e39f2e8732d17"),
     "tb": (1, "09b9430da1d98c64"),
@@ -39,8 +36,7 @@ FORMS = {
     "wandb-file": (1, "9d5d5ec2179cb4c4"),
 }
 """Each reader's form, and what it makes of the sources here. Where that changes, give the reader's class another form,
-and note both; else what users have cached keeps its old values. A further sample among the logs changes the second
-alone."""
+and note both; else what users have cached keeps its old values."""
 
 
 pytestmark = pytest.mark.usefixtures("utc")
@@ -114,13 +110,6 @@ def session(place: Path, _server: WandbServer) -> Iterable[str]:
     return [f"session:{place}"]
 
 
-def log(place: Path, _server: WandbServer) -> Iterable[str]:
-    for path in sorted(LOGS.glob("*.log")):
-        shutil.copy(path, place)
-        os.utime(place / path.name, (NOW, NOW))
-    return [f"log:{path}" for path in sorted(place.glob("*.log"))]
-
-
 def tb(place: Path, _server: WandbServer) -> Iterable[str]:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary as Values
@@ -183,7 +172,7 @@ def wandb_file(place: Path, _server: WandbServer) -> Iterable[str]:
 
 
 SOURCES: dict[str, Callable[[Path, WandbServer], Iterable[str]]] = {
-    "csv": csv, "hf": hf, "json": json_, "log": log, "mlflow": mlflow, "session": session, "tb": tb, "trackio": trackio,
+    "csv": csv, "hf": hf, "json": json_, "mlflow": mlflow, "session": session, "tb": tb, "trackio": trackio,
     "wandb": wandb, "wandb-file": wandb_file,
 }  # fmt: skip
 
@@ -219,10 +208,10 @@ def test_each_reader_with_a_cache_is_looked_at() -> None:
 
 def test_what_was_cached_in_another_form_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A changed form makes it void, and nothing else does."""
-    write(tmp_path, {"a.log": (LOGS / "nanogpt.log").read_bytes()})
-    assert "train_loss" in load(f"log:{tmp_path}/a.log").series()
+    write(tmp_path, {"a.csv": "step,train_loss\n1,0.5\n"})
+    assert "train_loss" in load(f"csv:{tmp_path}/a.csv").series()
     other = Metrics(step=1, time=NOW, values={"x": 1})
-    monkeypatch.setattr(LogReader, "read", lambda self, run, files=None: iter([other]))
-    assert "x" not in load(f"log:{tmp_path}/a.log").series()
-    monkeypatch.setattr(LogReader, "form", LogReader.form + 1)
-    assert list(load(f"log:{tmp_path}/a.log").series()) == ["x"]
+    monkeypatch.setattr(CsvReader, "read", lambda self, run, files=None: iter([other]))
+    assert "x" not in load(f"csv:{tmp_path}/a.csv").series()
+    monkeypatch.setattr(CsvReader, "form", CsvReader.form + 1)
+    assert list(load(f"csv:{tmp_path}/a.csv").series()) == ["x"]

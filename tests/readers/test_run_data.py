@@ -125,8 +125,9 @@ def test_missing_run_and_unknown_scheme() -> None:
 @pytest.mark.parametrize("name", plugins.ours("source"))
 def test_source_of_a_distribution_that_isnt_installed_says_what_to_install(name: str) -> None:
     """What was built in once is one line with its command, also where a file's name tells the scheme."""
-    says = f"source '{name}' is a distribution of its own: pip install 'trackers-relay[{name}]'"
-    files = {"swanlab": "run-1.swanlab", "neptune": "run_part_0.parquet"}
+    extra = next((extra for extra, own in plugins.OURS.items() if own.source == name), name)
+    says = f"source '{name}' is a distribution of its own: pip install 'trackers-relay[{extra}]'"
+    files = {"swanlab": "run-1.swanlab", "neptune": "run_part_0.parquet", "log": "train.log"}
     Path(files.get(name, "file")).touch()
     for source in (f"{name}:there", files.get(name, f"{name}:file")):
         with pytest.raises(MissingPackage) as error:

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.formats.test_text_file import PACKINGS
-from tests.fuzz.seeds import LOGS
 from trackers.errors import Damaged, NotFound
 from trackers.readers import registry
 from trackers.readers.csv import judged
@@ -453,7 +452,6 @@ TEXTS = {
     "log.json": json.dumps({"run_name": "a", "training_iterations": ITERATIONS}),
     "trainer_state.json": json.dumps({"log_history": ROWS}),
     "one_summary.json": json.dumps({"session": {}, "training_metrics": ROWS}),
-    "bridge.log": (LOGS / "bridge.log").read_text(),
 }  # fmt: skip
 
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from tests import ROOT
 from tests.retention.support import DAY_S, files, program
-from trackers.cli.scripts import primus
 from trackers.errors import NotFound, UsageError
+from trackers.readers.helpers import log_id
 from trackers.retention import prune
 from trackers.retention.archive import make, put_back
 from trackers.retention.prune import benchmark_results, carry_out, due_logs
@@ -41,11 +41,16 @@ def put(path: Path, days: float, content: bytes = TEXT) -> Path:
     return path
 
 
+def put_result(path: Path, log: Path) -> None:
+    """A benchmark's result that was extracted from a log."""
+    put(path, 400, json.dumps({"raw_step_times": [], "source": {"run_id": log_id(log)}}).encode())
+
+
 @pytest.fixture(autouse=True)
 def _results() -> None:
     """A directory of results with a dated folder, as the storage guide lays it out."""
     put(RESULTS / "benchmark_cuda_20260105_143022.json", 400, b"{}")
-    put(DAY / "benchmark_rocm_20260105_112906.json", 400, b"{}")
+    put_result(DAY / "benchmark_rocm_20260105_112906.json", DAY / "training_logs/old.log")
     put(RESULTS / "comparison_report.md", 400, b"# Report\n")
     put(RESULTS / "comparison_plot.png", 400, b"png")
     put(RESULTS / "primus_training_112906.log", 6.9)
@@ -108,51 +113,14 @@ def test_command_changes_nothing_without_yes() -> None:
     assert files(RESULTS) == before
 
 
-PRIMUS = (ROOT / "tests/logs/primus-excerpt.log").read_bytes()
-
-
-def test_log_is_deleted_once_its_result_is_kept() -> None:
-    """One whose result was never extracted stays, or is extracted first; one that says nothing of steps just goes."""
-    extracted = RESULTS / "extracted.log"
-    put(extracted, 1, PRIMUS)
-    primus.extract(["--log-file", str(extracted), "--output", f"{RESULTS}/"])
-    extracted.unlink()
-    put(RESULTS / "extracted.log.gz", 40, gzip.compress(PRIMUS))
-    copied = put(RESULTS / "elsewhere/copy.log.gz", 40, gzip.compress(PRIMUS))  # of the same steps
-    other = PRIMUS.replace(b"9836.3", b"8888.8").replace(b"9702.1", b"7777.7")
-    never = put(RESULTS / "2026-02-02/never.log.gz", 40, gzip.compress(other))
-    cut = put(RESULTS / "cut.log.gz", 40, gzip.compress(other)[:-20])
-    before = benchmark_results(RESULTS)
-    actions = {entry.path.name: (entry.action, entry.reason) for entry in due_logs(RESULTS)}
-    assert actions["extracted.log.gz"] == ("delete", "")
-    assert actions[copied.name] == ("delete", "")
+def test_log_is_kept_where_nothing_reads_logs() -> None:
+    """Whether it has a result isn't known without the distribution that reads logs: the reason says what to install."""
+    unknown = put(RESULTS / "unknown.log.gz", 40, gzip.compress(TEXT))
+    actions = {entry.path.name: (entry.action, entry.reason) for entry in due_logs(RESULTS, extract=True)}
+    install = "pip install 'trackers-relay[logs]'"
     assert actions["old.log.gz"] == ("delete", "")
-    assert actions[never.name] == ("keep", "its benchmark's result isn't here: --extract writes it first")
-    assert actions[cut.name][0] == "keep"
-    for _ in range(2):
-        done = program("prune", "--logs", "--extract", "--yes", str(RESULTS))
-        assert done.returncode == 0, done.stderr
-        assert "never.log.gz" in done.stdout or not never.exists()
-        assert not never.exists()
-        assert cut.exists()
-        assert benchmark_results(RESULTS) == before + 1
-    times = [json.loads(path.read_text()).get("raw_step_times") for path in RESULTS.glob("benchmark_*.json")]
-    assert [8.8888, 7.7777] in times
-
-
-def test_log_whose_result_cannot_be_written_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no space for the result, the log stays."""
-    log = put(RESULTS / "never.log.gz", 40, gzip.compress(PRIMUS))
-    (entry,) = (entry for entry in due_logs(RESULTS, extract=True) if entry.path == log)
-    assert entry.action == "extract"
-
-    def refuse(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("trackers.benchmark.result.write", refuse)
-    with pytest.raises(UsageError, match="No space left"):
-        carry_out(entry)
-    assert log.exists()
+    assert actions[unknown.name] == ("keep", f"source 'log' is a distribution of its own: {install}")
+    assert actions[OLD.name] == ("compress", "")
 
 
 def test_open_log_is_kept() -> None:
@@ -203,6 +171,7 @@ def test_folder_of_logs_that_becomes_a_link_leads_nowhere(name: str, content: by
     """All logs are listed before the first is worked on: who swaps a folder meanwhile has no other file packed or
     deleted, however far above the log it is."""
     put(Path("shared/a/b/c", name), days, content)
+    put_result(Path("shared/benchmark_x.json"), Path("shared/a/b/c", name))
     private = put(Path("private/b/c", name), days, content)
     (entry,) = due_logs(Path("shared"))
     assert entry.action in ("compress", "delete")
@@ -217,6 +186,7 @@ def test_folder_of_logs_that_becomes_a_link_leads_nowhere(name: str, content: by
 def test_log_that_is_written_again_is_not_deleted() -> None:
     """What was listed as old and then written to stays."""
     log = put(Path("shared/x.log.gz"), 40, gzip.compress(TEXT))
+    put_result(Path("shared/benchmark_x.json"), log)
     (entry,) = due_logs(Path("shared"))
     log.write_bytes(gzip.compress(b"new"))
     with pytest.raises(UsageError, match="was written"):

@@ -183,6 +183,7 @@ def _parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "copies": {"torn": "quick_parts:nothing"},
         "devices": {"torn": "quick_raises:open"},
         "parts": {"fine": "quick_parts:preload", "torn": "quick_parts:nothing"},
+        "flags": {"torn": "quick_parts:nothing"},
         "reader": {"misspelt": "quick_parts:x"},
     }
     modules = {"quick_heavy": CODE, "quick_parts": PARTS, "quick_raises": "raise RuntimeError('no luck')\n"}
@@ -221,7 +222,7 @@ def test_doctor_names_each_fault_of_a_plug_in() -> None:
     said = {name.partition(", ")[2]: text for name, (state, text) in found.items() if name.startswith(f"{start}, ")}
     assert said.keys() == {
         "trackers json", "trackers gone", "prechecks gone", "readers torn", "options quick", "commands ls",
-        "commands torn", "copies torn", "devices torn", "parts torn", "reader misspelt",
+        "commands torn", "copies torn", "devices torn", "flags torn", "parts torn", "reader misspelt",
     }  # fmt: skip
     assert said["trackers json"] == "ignored: 'json' is built in"
     assert said["commands ls"] == "ignored: 'ls' is built in"

@@ -26,6 +26,7 @@ from trackers.cli import (
     new_plugin,
     plot,
     plugin_commands,
+    plugin_flags,
     programs,
     retention,
     runs,
@@ -81,6 +82,8 @@ class _Commands(Mapping[str, Any]):
                     command.help = command.help or plugin_commands.in_paragraphs(command.callback)
                 self._built[name] = get_group(declared)
                 self._built[name].rich_help_panel = GROUP_PANELS[name]
+                for inner, brought in plugin_commands.of_group(name).items():
+                    self._built[name].commands.setdefault(inner, brought)
             else:
                 declared.help = declared.help or plugin_commands.in_paragraphs(declared.callback)
                 self._built[name] = get_command_from_info(
@@ -101,6 +104,13 @@ class _Commands(Mapping[str, Any]):
         order = [panel for panel, _ in COMMANDS]
         yield from sorted(listed, key=lambda entry: order.index(entry[0]))
 
+    def __contains__(self, name: object) -> bool:
+        """Whether a command is ours; ``GROUP.NAME``: one of a group."""
+        group, _, inner = str(name).partition(".")
+        declared = self._declared.get(group)
+        own = declared.registered_commands if isinstance(declared, typer.Typer) else ()
+        return declared is not None and (not inner or any(inner == one.name for one in own))
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._declared)
 
@@ -108,48 +118,22 @@ class _Commands(Mapping[str, Any]):
         return len(self._declared)
 
 
-def _use_log_formats(paths: list[str] | None) -> list[str] | None:
-    """Have readers of console logs know these files, before what the environment names."""
-    if paths:
-        from trackers.readers.console_log.own_format import use
-
-        use(paths)
-    return paths
-
-
-def _log_format(
-    log_format: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--log-format",
-            metavar="FILE",
-            expose_value=False,
-            callback=_use_log_formats,
-            help="A format of your own for log:FILE (TOML).",
-        ),
-    ] = None,
-) -> None:
-    """The option that every command with sources has."""
-
-
-def _add_log_format(command: Any) -> None:
-    """Give a command that takes sources, or those commands of a group that do, the option for formats of logs."""
+def _add_flags(command: Any) -> None:
+    """Give a command that takes sources, or those commands of a group that do, the flags that plug-ins bring."""
     takers = [
         one
         for one in _with_inner(command)
         if any(str(of.metavar or "").strip("[").startswith("SOURCE") for of in one.params)
     ]
-    if takers:
-        info = CommandInfo(name="log-format", callback=_log_format)
-        made = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=app.rich_markup_mode)
-        option = next(of for of in made.params if "--log-format" in of.opts)
+    for option in plugin_flags.options() if takers else ():
         for taker in takers:
-            taker.params.append(option)
+            if not any(set(option.opts) & {*of.opts, *of.secondary_opts} for of in taker.params):  # ours stay ours
+                taker.params.append(option)
 
 
 def _finish(command: Any) -> Any:
     """The command, ours or a plug-in's, with what all of them have."""
-    _add_log_format(command)
+    _add_flags(command)
     for one in {command, *_with_inner(command)}:
         _tidy(one)
     return command

@@ -47,7 +47,7 @@ def new_plugin(
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*", name) or keyword.iskeyword(name) or name == registry.NONE:
         raise UsageError(f"{name!r} can't be a plug-in's name: small letters and digits, a letter first; not none")
-    if name in registry.BUILT_IN or name in readers.BUILT_IN or name in plugins.OURS:
+    if name in (*registry.BUILT_IN, *readers.BUILT_IN, *plugins.OURS, *plugins.ours("source")):
         raise UsageError(f"{name!r} is built in: choose another name")
     home = directory or Path(f"trackers-{name}")
     if home.exists():

@@ -18,7 +18,17 @@ PANEL = "Plug-ins"
 
 def names(taken: Container[str]) -> list[str]:
     """Names of the plug-ins' commands, sorted; what is ours stays ours."""
-    return sorted(name for name in plugins.targets(GROUP) if name not in taken)
+    return sorted(name for name in plugins.targets(GROUP) if name.partition(".")[0] not in taken)
+
+
+def of_group(group: str) -> dict[str, Any]:
+    """What plug-ins add to a group of ours, ``GROUP.NAME``; hidden is what a distribution of ours would bring."""
+    brought = plugins.targets(GROUP)
+    found = sorted(name for name in {*brought, *plugins.ours("command")} if name.startswith(f"{group}."))
+    made = {name: command(name) for name in found}
+    for name in made.keys() - brought.keys():
+        made[name].hidden = True
+    return {name.removeprefix(f"{group}."): one for name, one in made.items()}
 
 
 def overview(taken: Container[str]) -> Iterator[tuple[str, str, str]]:
@@ -35,8 +45,8 @@ def command(name: str) -> Any:
     An entry point names a ``typer.Typer``, whose commands follow the name (one alone is the command itself).
     """
     if name not in plugins.targets(GROUP):
-        install = plugins.install_command(name)
-        return _failing(f"command {name!r} is of another distribution: {install}") if install else None
+        install = plugins.install(name, "command")
+        return _failing(f"command {_called(name)!r} is of another distribution: {install}") if install else None
     try:
         brought = load(name)
         for declared in brought.registered_commands:
@@ -44,7 +54,7 @@ def command(name: str) -> Any:
         made = get_command(brought)
     except UsageError as error:
         made = _failing(str(error))
-    made.name = name
+    made.name = name.rpartition(".")[2]
     made.rich_help_panel = PANEL  # type: ignore[attr-defined]
     return made
 
@@ -61,11 +71,15 @@ def load(name: str) -> typer.Typer:
         UsageError: it can't be loaded, or is no command.
     """
     target = plugins.targets(GROUP)[name]
-    what = f"command {name!r} of {plugins.distribution(GROUP, name)}"
+    what = f"command {_called(name)!r} of {plugins.distribution(GROUP, name)}"
     brought = plugins.load(what, target)
     if not isinstance(brought, typer.Typer):
         raise UsageError(f"{what}: {target!r} is no typer.Typer: {plugins.PAGE}")
     return brought
+
+
+def _called(name: str) -> str:
+    return name.replace(".", " ")
 
 
 def _failing(text: str) -> Any:

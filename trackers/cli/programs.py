@@ -9,6 +9,7 @@ import typer
 
 from trackers.cli import gpu
 
+SCRIPTS = "trackers.cli.scripts"
 _PASSED: dict[str, Any] = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 _HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -26,26 +27,28 @@ def add(group: typer.Typer, name: str, module: str, function: str, about: str) -
     """Add a program to a group of commands. It parses its arguments, ``--help`` too.
 
     Args:
-        module, function: of ``trackers.cli.scripts``: what is run.
+        module, function: what is run.
         about: a sentence.
     """
 
     def program(context: typer.Context) -> None:
-        code = getattr(importlib.import_module(f"trackers.cli.scripts.{module}"), function)(context.args)
+        code = getattr(importlib.import_module(module), function)(context.args)
         raise typer.Exit(code)
 
     program.__doc__ = about
     group.command(name, context_settings=_PASSED)(program)
 
 
-add(wandb, "keys", "wandb_runs", "keys", "List every metric of runs in W&B, by group.")
-add(wandb, "gpu", "wandb_runs", "history", "Show GPU memory and utilisation of runs in W&B.")
-add(wandb, "gpu-full", "wandb_runs", "system", "Show all that W&B's system metrics have of runs' GPUs.")
-add(wandb, "compare", "wandb_runs", "compare", "Compare the GPU metrics of runs in W&B.")
-add(benchmark, "compare", "compare_results", "main", "Compare benchmark results: table, report and plot.")
-add(benchmark, "extract", "primus", "extract", "Make a benchmark result of a Primus or Megatron log.")
-add(benchmark, "run", "primus", "run", "Run a training, keep its output, and extract its benchmark result.")
-add(benchmark, "sessions", "analyze_logs", "main", "Analyze session logs: one GPU against several.")
+add(wandb, "keys", f"{SCRIPTS}.wandb_runs", "keys", "List every metric of runs in W&B, by group.")
+add(wandb, "gpu", f"{SCRIPTS}.wandb_runs", "history", "Show GPU memory and utilisation of runs in W&B.")
+add(wandb, "gpu-full", f"{SCRIPTS}.wandb_runs", "system", "Show all that W&B's system metrics have of runs' GPUs.")
+add(wandb, "compare", f"{SCRIPTS}.wandb_runs", "compare", "Compare the GPU metrics of runs in W&B.")
+add(benchmark, "compare", f"{SCRIPTS}.compare_results", "main", "Compare benchmark results: table, report and plot.")
+add(benchmark, "sessions", f"{SCRIPTS}.analyze_logs", "main", "Analyze session logs: one GPU against several.")
 add(
-    gpu.app, "record", "monitor_gpu", "main", "Record what the GPUs do, alone or beside a training; compare recordings."
+    gpu.app,
+    "record",
+    f"{SCRIPTS}.monitor_gpu",
+    "main",
+    "Record what the GPUs do, alone or beside a training; compare recordings.",
 )

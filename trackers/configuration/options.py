@@ -173,7 +173,7 @@ DEFAULT = "default"
 ENVIRONMENT = "environment"
 ARGUMENT = "argument"
 
-_OF_COMMANDS = {"TRACKER_DEFCONFIG", "TRACKER_KCONFIG", "TRACKER_LOG_FORMAT"}
+_OF_COMMANDS = {"TRACKER_DEFCONFIG", "TRACKER_KCONFIG", *map(plugins.flag_variable, plugins.ours("flag"))}
 _NOT_OPTIONS = frozenset({*_OF_COMMANDS, plugins.VARIABLE, PATH_VARIABLE})
 WANDB_VARIABLES = {
     "TRACKER_PROJECT": ("WANDB_PROJECT",),

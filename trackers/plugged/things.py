@@ -24,6 +24,7 @@ LOADS: dict[str, Callable[[str], object]] = {
     destinations.GROUP: destinations.target,
     plugin_options.GROUP: plugin_options.read,
     sql.GROUP: sql.load,
+    plugins.FLAGS: plugins.flag,
 }
 TAKEN: dict[str, Container[str]] = {
     registry.GROUP: registry.BUILT_IN,

@@ -7,12 +7,14 @@ import hashlib
 import itertools
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from trackers.errors import Damaged, NotFound, UsageError
+from trackers.formats import text_file
 from trackers.readers.boundary import boundary
 from trackers.readers.reader import SourceRun
 from trackers.records import TIME_MAX, Record, Start
@@ -166,6 +168,24 @@ def version(paths: Iterable[Path]) -> str:
 def identity(path: Path) -> str:
     """An id made from the path, for a run that has no id of its own."""
     return hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+
+
+_LOG_SUFFIXES = (*text_file.SUFFIXES, ".log", ".txt", ".out")
+
+
+def log_id(path: Path) -> str:
+    """The id of a console log as a run, made from its path alone: a benchmark's result names the log by it."""
+    digest = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:6]
+    clean = re.sub(r"[^A-Za-z0-9_-]+", "-", log_name(path)).strip("-") or "log"
+    return f"{clean[:100]}-{digest}"
+
+
+def log_name(path: Path) -> str:
+    """A console log's name without the suffixes of one, packed or not."""
+    name = path.name
+    while name.endswith(_LOG_SUFFIXES):
+        name = name[: name.rindex(".")]
+    return name
 
 
 def path(run: SourceRun) -> Path:

@@ -21,8 +21,8 @@ from trackers.errors import Damaged, NotFound, TrackersError, UsageError
 from trackers.journal.run_directory import DOOMED, RunDirectory
 from trackers.object_storage import addresses, removal
 from trackers.object_storage.store import Store
+from trackers.readers import helpers, registry
 from trackers.readers.boundary import DATA_ERRORS
-from trackers.readers.console_log.reader import LogReader, run_id
 from trackers.records import name_floats
 from trackers.retention.lock import locked, why_not_deleted
 from trackers.retention.sizes import run_sizes, total, walk
@@ -171,7 +171,7 @@ class _Results:
         """Whether a log has a result that isn't there.
 
         Raises:
-            NotFound: it can't be read, or not whole.
+            NotFound: it can't be read, or not whole. MissingPackage: nothing here reads logs.
         """
         if self._ids is None:
             self._ids = set()
@@ -181,7 +181,7 @@ class _Results:
                         content = json.loads(confined.read(path))
                         self._series.add(json.dumps(content["raw_step_times"]))
                         self._ids.add(str(content["source"]["run_id"]))
-        if {run_id(log), run_id(log.with_suffix(""))} & self._ids:
+        if {helpers.log_id(log), helpers.log_id(log.with_suffix(""))} & self._ids:
             return False
         result = _result(log, self._folder)
         return result is not None and json.dumps(name_floats(result["raw_step_times"])) not in self._series
@@ -191,11 +191,11 @@ def _result(log: Path, root: Path) -> dict[str, Any] | None:
     """The benchmark's result of a log below a directory; None where it has none.
 
     Raises:
-        NotFound: it can't be read, or not whole.
+        NotFound: it can't be read, or not whole. MissingPackage: nothing here reads logs.
     """
     if not _unzipped_digest(log, root):
         raise NotFound("it is damaged: what can be read of it may be all that is left")
-    reader = LogReader()
+    reader = registry.load("log")()
     (run,) = reader.runs(str(log))
     try:
         return document(reader, run)

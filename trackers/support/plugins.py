@@ -8,10 +8,10 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from trackers.errors import UsageError
+from trackers.errors import MissingPackage, UsageError
 from trackers.support.interruption import pass_on
 
 PAGE = "see docs/plugins.md"
@@ -20,17 +20,21 @@ VARIABLE = "TRACKER_PLUGINS"
 "none": none. It is none of the options: those are known only when plug-ins are."""
 COMMANDS = "trackers.commands"
 """Entry-point group of commands: name = "package.module:app", a ``typer.Typer``."""
+FLAGS = "trackers.flags"
+"""Entry-point group of flags of all commands that take sources: name = "package.module:function"."""
 _GROUPS = "trackers."
 _OWN = "trackers-relay"
 
 
 class Own(NamedTuple):
     """A distribution of ours. kinds: what is of its name: "tracker", "source", "copies". options: that it declares.
-    commands: that it brings."""
+    commands, flags: that it brings. source: the scheme, where that isn't its name."""
 
     kinds: frozenset[str] = frozenset()
     options: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    source: str = ""
 
 
 OURS: dict[str, Own] = {
@@ -40,6 +44,7 @@ OURS: dict[str, Own] = {
     "dvclive": Own(frozenset({"tracker", "source"}), ("DVCLIVE_DIR",)),
     "kafka": Own(frozenset({"tracker", "source", "copies"}), ("KAFKA_SERVERS", "KAFKA_TOPIC", "KAFKA_CONFIG")),
     "lake": Own(frozenset({"tracker", "source"}), ("TRACKER_LAKE_WRITER",), ("lake",)),
+    "logs": Own(commands=("benchmark.extract", "benchmark.run"), flags=("log-format",), source="log"),
     "mcp": Own(commands=("mcp", "skill")),
     "neptune": Own(frozenset({"source"})),
     "otlp": Own(frozenset({"tracker"}), ("TRACKER_OTLP_ENDPOINT",)),
@@ -234,19 +239,29 @@ def _asked(place: str) -> list[list[PluginEntry]]:
 
 
 def ours(what: str) -> list[str]:
-    """Names of what we keep in distributions of their own: "tracker", "source" or "copies"."""
-    return [name for name, own in OURS.items() if what in own.kinds]
+    """Names of what we keep in distributions of their own: "tracker", "source", "copies", "command" or "flag"."""
+    return [name for own in _names(what).values() for name in own]
 
 
 def install(name: str, what: str) -> str:
-    """The command that installs a tracker, a source or copies of ours, for messages; "" if we have none of the name."""
-    return f"pip install 'trackers-relay[{name}]'" if name in ours(what) else ""
-
-
-def install_command(name: str) -> str:
-    """The same for a command of the program."""
-    extra = next((extra for extra, own in OURS.items() if name in own.commands), "")
+    """The command that installs a thing of ours, for messages; "" if we have none of the name. what: see ``ours``."""
+    extra = next((extra for extra, names in _names(what).items() if name in names), "")
     return f"pip install 'trackers-relay[{extra}]'" if extra else ""
+
+
+def _names(what: str) -> dict[str, tuple[str, ...]]:
+    """What we keep elsewhere of a kind, by extra."""
+    if what in ("command", "flag"):
+        return {extra: own.commands if what == "command" else own.flags for extra, own in OURS.items()}
+    return {
+        extra: (own.source,) if own.source and what == "source" else (extra,) * (what in own.kinds)
+        for extra, own in OURS.items()
+    }
+
+
+def flag_variable(flag: str) -> str:
+    """The environment variable with what a flag would add to all commands: ``TRACKER_LOG_FORMAT`` of ``log-format``."""
+    return f"TRACKER_{flag.upper().replace('-', '_')}"
 
 
 def distribution(group: str, name: str) -> str:
@@ -270,6 +285,25 @@ def load(what: str, target: str) -> Any:
         pass_on(error)
         why = str(error) if isinstance(error, (ImportError, AttributeError)) else f"{type(error).__name__}: {error}"
         raise UsageError(f"{what} can't be loaded from {target!r}: {why}") from error
+
+
+def flag(name: str) -> Callable[[Sequence[str]], object]:
+    """What a flag of commands calls with the values that it is given.
+
+    Raises:
+        UsageError: it can't be loaded, or is no function of one parameter with a docstring. MissingPackage: a
+            distribution of ours brings it.
+    """
+    import inspect
+
+    target = targets(FLAGS).get(name)
+    if target is None:
+        raise MissingPackage(f"flag '--{name}' is of another distribution: {install(name, 'flag')}")
+    what = f"flag '--{name}' of {distribution(FLAGS, name)}"
+    brought: Callable[[Sequence[str]], object] = load(what, target)
+    if not inspect.isfunction(brought) or len(inspect.signature(brought).parameters) != 1 or not brought.__doc__:
+        raise UsageError(f"{what}: {target!r} is no function of one parameter with a docstring: {PAGE}")
+    return brought
 
 
 @functools.cache

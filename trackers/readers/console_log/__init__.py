@@ -1,1 +1,0 @@
-"""Console logs of training programs as a source."""
