@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 import trackers
@@ -143,11 +144,19 @@ def test_mlflow_says_what_is_superseded_on_each_axis(
             time.sleep(0.002)  # MLflow's times are milliseconds
             value = step + attempt / 10
             values = {"val/loss": value, "epoch": step // 5, "seen": value, "tokens": step * 1000, "loss": value}
-            run.log(values, step=step)
+            texts = {"note": str(value), "val/note": str(value)}
+            picture = trackers.Image(numpy.full((2, 2), int(value * 10), dtype=numpy.uint8))
+            run.log({**values, **texts, "picture": picture, "val/picture": picture}, step=step)
         run.finish()
     ours, theirs = trackers.load(run.dir), trackers.load(f"mlflow:{tmp_path}/mlflow.db#p/one")
     for name in ("val/loss", "seen", "loss", "epoch"):
         assert theirs.metrics()[name].drop_null().to_pylist() == ours.metrics()[name].drop_null().to_pylist()
+    for name in ("note", "val/note"):
+        found = [[text.values[name] for text in run.texts() if name in text.values] for run in (theirs, ours)]
+        assert found[0] == found[1], name
+    for name in ("picture", "val/picture"):
+        found = [[media.time for media in run.media() if media.name == name] for run in (theirs, ours)]
+        assert found[0] == pytest.approx(found[1], abs=1e-3), name
 
 
 def test_value_of_before_its_step_metric_goes_back_with_the_others() -> None:

@@ -199,6 +199,9 @@ class MlflowTracker(MlflowPrecheck):
             self._label(self._labels)
         with translated(self._uri):
             for record in records:
+                if isinstance(record, Metrics | Text | Media) and record.trained is not None:
+                    names = [record.name] if isinstance(record, Media) else record.values
+                    self._state["over"].update(dict.fromkeys(names, True))
                 match record:
                     case Metrics():
                         self._metrics(record)
@@ -360,8 +363,6 @@ class MlflowTracker(MlflowPrecheck):
             else:
                 self._requests.metric(name, value, record.time, record.step or 0)
                 self._lineage.see(self._mapped(name), value, milliseconds(record.time), record.step or 0)
-                if record.trained is not None:
-                    self._state["over"][name] = True
         if record.step is not None:
             self._state["step"] = record.step
 

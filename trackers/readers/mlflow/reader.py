@@ -3,9 +3,9 @@
 ``mlflow:[uri#]experiment[/run]``; the URI may be a path to a database or to a directory of files (``mlruns``). Without
 one ``MLFLOW_TRACKING_URI`` counts, else ``mlflow.db`` here. Histories are fetched page by page and merged by time and
 step, so that memory stays bounded. Names that our tracker mapped are mapped back, and so are samples of the machine,
-which have no step; points that a later attempt superseded, or that somebody changed before they were restored, are left
-out. Values are doubles, times milliseconds; points
-of one metric at the same millisecond and step come in the order of their values.
+which have no step; points, texts and pictures that a later attempt superseded, and points that somebody changed before
+they were restored, are left out. Values are doubles, times milliseconds; points of one metric at the same millisecond
+and step come in the order of their values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,18 @@ from trackers.readers.mlflow.bounded_http import bound
 from trackers.readers.mlflow.traces import traces
 from trackers.readers.mlflow.translation import translated
 from trackers.readers.reader import Reader, SourceRun
-from trackers.records import SUMMARY_PREFIX, SYSTEM_PREFIX, Config, Environment, Finish, Metrics, Record, Summary
+from trackers.records import (
+    SUMMARY_PREFIX,
+    SYSTEM_PREFIX,
+    Config,
+    Environment,
+    Finish,
+    Media,
+    Metrics,
+    Record,
+    Summary,
+    Text,
+)
 
 T = TypeVar("T")
 
@@ -150,8 +161,9 @@ class MlflowReader(Reader):
             yield from _describe(native, artifacts, run)
             yield from _metrics(client, native, artifacts.names)
             tolerant = TolerantReader(run, "artifacts")
+            rewinds = _rewinds(_texts(native.data.tags), artifacts.names)
             for artifact in artifacts.records(run.created):
-                yield from tolerant.read(artifact)
+                yield from (record for record in tolerant.read(artifact) if not _is_superseded(record, rewinds))
             tolerant.add_note()
             tolerant = TolerantReader(run, "traces")
             for trace in traces(client, native, uri, pages):
@@ -393,6 +405,15 @@ def _rewinds(tags: dict[str, str], names: dict[str, str]) -> list[_Rewind]:
 def _supersedes(rewind: _Rewind, name: str, step: int, timestamp: int) -> bool:
     last, until, since = rewind.get(name) or rewind.get(None) or (0, 0, 0.0)
     return timestamp < until and (step > last or timestamp > since)
+
+
+def _is_superseded(record: Record, rewinds: list[_Rewind]) -> bool:
+    """Whether a text or a picture, which have their times, came from before a later attempt that went back."""
+    if record.step is None or not (isinstance(record, Text) or (isinstance(record, Media) and record.type == "image")):
+        return False
+    names = [record.name] if isinstance(record, Media) else record.values
+    at = record.step, round(record.time * 1000)
+    return any(_supersedes(rewind, name, *at) for rewind in rewinds for name in names)
 
 
 def _replaced(tags: dict[str, str], names: dict[str, str]) -> set[tuple[str, int, int, str]]:
