@@ -145,6 +145,15 @@ def test_reader_gives_back_what_its_tracker_wrote(tracker: str, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("tracker", PLACES)
+def test_results_come_back_whatever_their_names(tracker: str, tmp_path: Path, store: dict[str, str]) -> None:
+    """Also those that are called as what a log's summary reckons by itself, or says of the end."""
+    results = {"final_train_loss": 0.5, "total_iterations": 7, "avg_time_ms": 2.5, "status": "converged", "reason": "-"}
+    metrics = Metrics(step=3, time=T0, values={"train_loss": 0.25})
+    records = [metrics, Summary(time=T0 + 1, values={**results, "best_val_loss": 0.125}), ENDING]
+    check(tracker, delivered(tracker, tmp_path / "run", store, stream(records)), records)
+
+
+@pytest.mark.parametrize("tracker", PLACES)
 def test_reader_sees_a_rewind(tracker: str, tmp_path: Path, store: dict[str, str]) -> None:
     """Steps that a second attempt went back over are read as the second attempt left them."""
     first: list[Record] = [Metrics(step=step, time=T0 + step, values={"loss": 1.0}) for step in range(10)]

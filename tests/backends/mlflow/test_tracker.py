@@ -508,6 +508,18 @@ def test_long_and_changed_params_are_kept(info: RunInfo, caplog: pytest.LogCaptu
     assert (config["long"], config["lr"], config["nul"]) == (long, 2, "a\0b")
 
 
+def test_setting_that_becomes_a_mapping_is_said_to_be_gone(info: RunInfo) -> None:
+    """And one of a mapping that becomes a value, or loses it: MLflow lets nobody remove a param."""
+    deliver(
+        info,
+        Config(time=T0, values={"layers": [1, 2], "optimizer": {"name": "sgd", "lr": 1}, "model": {"a": 1}}),
+        Config(time=T0, values={"layers": {"first": 1}, "optimizer": "adam", "model": {"b": 1}}, whole=True),
+    )
+    changed = {name: text for name, text in stored(info).data.tags.items() if name.startswith("config_changed.")}
+    gone = ("layers", "optimizer/name", "optimizer/lr", "model/a")
+    assert changed == {f"config_changed.{name}": "(removed)" for name in gone}
+
+
 def test_step_beyond_64_bits_is_rejected_alone(info: RunInfo) -> None:
     """What no database column holds is refused before it is sent."""
     with pytest.raises(Rejected, match="64 bits"):

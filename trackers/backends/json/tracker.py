@@ -409,11 +409,14 @@ class JsonTracker(JsonPrecheck):
         head["names"] = rows.names  # so that a reader can give back what was logged
         settings = dict(flatten(head["config"], "."))
         speed = figures(copy.deepcopy(book.meter), settings, book.results, book.world_size or None)
+        reckoned = totals.summary(
+            1 / speed.steps_per_s if speed.steps_per_s else None,
+            self._steps(waiting.get("training_iterations", [])) if totals.repeats else None,
+        )
+        if own := [name for name in reckoned if name in book.results]:
+            head["results"] = own  # set by the run: the summary has these in place of what the log reckons
         summary = {
-            **totals.summary(
-                1 / speed.steps_per_s if speed.steps_per_s else None,
-                self._steps(waiting.get("training_iterations", [])) if totals.repeats else None,
-            ),
+            **reckoned,
             **{lent(name): value for name, value in book.results.items()},
             "status": status.name if status and ended else "running",
         }

@@ -402,8 +402,9 @@ class MlflowTracker(MlflowPrecheck):
                 before = {name: self._state["config"].get(name) for name in record.values} if record.whole else {}
                 merge(self._state["config"], name_floats(record.values), record.whole)
                 self._wait("config.json")
-                gone = dict(flatten(before)).keys() - dict(flatten(record.values)).keys()
-                self._configure({**dict.fromkeys(sorted(gone), REMOVED), **record.values})
+                values = dict(flatten(record.values))
+                gone = dict(flatten(before)).keys() - values.keys()
+                self._configure({**dict.fromkeys(sorted(gone), REMOVED), **values})
                 if isinstance(used := record.values.get(USED), dict):
                     self._lineage.used(used)
             case Summary():

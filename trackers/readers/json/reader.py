@@ -126,7 +126,8 @@ def _split(path: Path) -> tuple[bytes, dict[str, tuple[int, int]]]:
 
 TOTALS = frozenset({"total_iterations", "final_iter", "final_train_loss", "avg_time_ms", "avg_mfu",
                     "total_eval_steps", "total_checkpoints", "status", "exit_code", "reason"})  # fmt: skip
-"""Fields of this package's summary that aren't results of the run; ``best_val_loss`` may be either."""
+"""Fields of this package's summary that aren't results of the run, where ``results`` doesn't name them;
+``best_val_loss`` may be either."""
 
 NO_MFU = -100.0
 _MEDIA_FIELDS = ("format", "file", "data", "caption", "width", "height", "sample_rate", "fps", "meta")
@@ -197,7 +198,8 @@ def _ending(head: Mapping[str, Any], began: float, ours: bool) -> Iterator[Recor
     summary = {name: unnamed_float(value) for name, value in (head.get("summary") or {}).items()}
     ended = helpers.unix_or(head.get("end_time"), began)
     if ours:
-        own = {name: value for name, value in summary.items() if name not in TOTALS and value is not None}
+        reckoned = TOTALS.difference(map(str, stated) if isinstance(stated := head.get("results"), list) else ())
+        own = {name: value for name, value in summary.items() if name not in reckoned and value is not None}
         results = {given_back(name): value for name, value in own.items()}
     else:
         results = summary
