@@ -880,3 +880,12 @@ def test_media_of_a_row_come_in_one_order() -> None:
     row = {"_step": 3, "_timestamp": T0, "b": spread, "a": spread, "c": spread}
     for values in (row, dict(reversed(row.items()))):
         assert [record.name for record in Decoder(ours=False).row(values) if isinstance(record, Media)] == list("abc")
+
+
+def test_second_value_of_an_earlier_step_makes_no_result_of_the_last_one() -> None:
+    """Our tracker sends it after later steps, as the last of the rows; the summary has what was logged last."""
+    decoder = Decoder(ours=True)
+    for number, (step, at, loss) in enumerate([(0, 1.0, 0.5), (1, 2.0, 0.25), (0, 1.5, 0.75)]):
+        list(decoder.row({"_step": number, "_timestamp": T0 + at, "global_step": step, "loss": loss}))
+    assert not list(decoder.results({"loss": 0.25, "global_step": 1}))
+    assert [getattr(record, "values", {}) for record in decoder.results({"loss": 0.125})] == [{"loss": 0.125}]

@@ -67,7 +67,8 @@ class Decoder:
         fetch: gets the files that media lie in; None: such media are left out.
         named: media are given with the names of their files, though these aren't there.
 
-    ``last``: the last value of each name that rows had, for telling a summary's results from last values;
+    ``last``: the last value of each name that rows had, for telling a summary's results from last values; ``newest``:
+    with its time the one that was logged last, for our tracker sends second values of a step after later steps;
     ``repeated``: of the summary, what is the same as these. ``pauses``: begin and end of the times, in Unix seconds,
     during which the run's own clock (``_runtime``) stood still.
     """
@@ -75,6 +76,7 @@ class Decoder:
     def __init__(self, ours: bool, fetch: Fetch | None = None, named: bool = False) -> None:
         self.ours = ours
         self.last: dict[str, Any] = {}
+        self.newest: dict[str, tuple[float, Any]] = {}
         self.repeated: dict[str, Any] = {}
         self.time = 0.0
         self.pauses: list[tuple[float, float]] = []
@@ -99,6 +101,8 @@ class Decoder:
             if name in RESERVED:
                 continue
             self.last[name] = value
+            if name not in self.newest or time >= self.newest[name][0]:
+                self.newest[name] = time, value
             if own is not None and name == step_name:
                 continue
             for leaf, inner in _leaves(name, value):
@@ -156,7 +160,9 @@ class Decoder:
         for name, value in summary.items():
             if name in RESERVED:
                 continue
-            found = self.repeated if name in OUR_STEPS or _same(self.last.get(name), value) else values
+            lasts = self.last.get(name), self.newest.get(name, (0.0, None))[1]
+            is_last = name in OUR_STEPS or any(_same(last, value) for last in lasts)
+            found = self.repeated if is_last else values
             by_word = isinstance(value, dict) and set(SUMMARIES).issuperset(value)
             for leaf, inner in _leaves(name, value):
                 if by_word and (final_name(leaf) in summary or (len(value) == 1 and final_name(name) in summary)):
