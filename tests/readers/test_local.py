@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import shutil
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -151,6 +152,23 @@ def test_results_come_back_whatever_their_names(tracker: str, tmp_path: Path, st
     metrics = Metrics(step=3, time=T0, values={"train_loss": 0.25})
     records = [metrics, Summary(time=T0 + 1, values={**results, "best_val_loss": 0.125}), ENDING]
     check(tracker, delivered(tracker, tmp_path / "run", store, stream(records)), records)
+
+
+def test_json_log_has_its_times_in_another_time_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its local times are those of the machine that wrote it, also where they are read with a part of the file."""
+    metrics = [Metrics(step=step, time=T0 + step, values={"train_loss": 0.5, "val/acc": 0.25}) for step in range(3)]
+    records = [*metrics, Text(step=2, time=T0 + 3, values={"note": "x"}), ENDING]
+    for written, read in (("Asia/Tokyo", "America/New_York"), ("UTC", "Asia/Kathmandu"), ("Asia/Tokyo", "Asia/Tokyo")):
+        monkeypatch.setenv("TZ", written)
+        time.tzset()
+        info = delivered("json", tmp_path / written / read, {}, stream(records))
+        monkeypatch.setenv("TZ", read)
+        time.tzset()
+        check("json", info, records)
+        (run,) = sources.load("json")().runs(json_log(info))
+        assert run.created == pytest.approx(info.created)
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.mark.parametrize("tracker", PLACES)

@@ -387,7 +387,7 @@ class JsonTracker(JsonPrecheck):
 
     def _pieces(self, status: Status | None) -> Any:
         """The log as it is now: rows that may still grow are part of it."""
-        book, info = self._book, self._info
+        book = self._book
         rows, totals = copy.deepcopy(book.rows), copy.copy(book.totals)
         iterations, evals = rows.settled(everything=True)
         waiting: dict[str, list[dict[str, Any]]] = {"eval_steps": evals}
@@ -399,13 +399,7 @@ class JsonTracker(JsonPrecheck):
         if self._evals_only:
             waiting = {"eval_steps": evals}
         ended = status is not None and status.name != "running"
-        head: dict[str, Any] = {"run_name": book.attributes.get("name", info.name), "run_id": info.id}
-        head.update(project=info.project, group=book.attributes.get("group", info.group))
-        head["tags"] = book.attributes.get("tags", info.tags)
-        head["notes"] = book.attributes.get("notes", info.notes)
-        head["start_time"] = iso(info.created)
-        head["end_time"] = iso((status.time if status else 0) or book.time or info.created) if ended else None
-        head["config"] = book.config or info.config
+        head = self._head(status if ended else None)
         head["names"] = rows.names  # so that a reader can give back what was logged
         settings = dict(flatten(head["config"], "."))
         speed = figures(copy.deepcopy(book.meter), settings, book.results, book.world_size or None)
@@ -425,6 +419,19 @@ class JsonTracker(JsonPrecheck):
         if status and ended and status.reason:
             summary["reason"] = status.reason
         return self._lists.pieces(head, {"metadata": self._metadata(book), "summary": summary}, waiting)
+
+    def _head(self, status: Status | None) -> dict[str, Any]:
+        """What the run is. status: how it ended, if it has."""
+        book, info = self._book, self._info
+        head: dict[str, Any] = {"run_name": book.attributes.get("name", info.name), "run_id": info.id}
+        head.update(project=info.project, group=book.attributes.get("group", info.group))
+        head["tags"] = book.attributes.get("tags", info.tags)
+        head["notes"] = book.attributes.get("notes", info.notes)
+        head["start_time"] = iso(info.created)
+        head["utc_offset"] = datetime.fromtimestamp(info.created).astimezone().isoformat(timespec="seconds")[19:]
+        head["end_time"] = iso(status.time or book.time or info.created) if status else None
+        head["config"] = book.config or info.config
+        return head
 
     def _steps(self, waiting: Iterable[dict[str, Any]]) -> int | None:
         """At how many steps the loss was logged, in the lists and in rows that wait; None where they aren't kept."""

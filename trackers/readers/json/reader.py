@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Generator, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ from trackers.support import confined
 
 _LIST = re.compile(rb'  "(training_iterations|eval_steps|checkpoints|samples|text|media|artifacts|alerts)": \[\r?\n')
 _END = b"  ]"
+_LOCAL_TIMES = ("start_time", "end_time", "timestamp")
 _KEYS = re.compile(rb'"(training_iterations|run_name|performance_metrics|training_config)"\s*:')
 
 
@@ -54,7 +56,13 @@ class Log:
     """A parsed file. head: its members; of lists that were left on disk, an empty one stands there."""
 
     def __init__(self, path: Path, head: dict[str, Any], spans: dict[str, tuple[int, int]]) -> None:
-        self.path, self.head, self._spans = path, head, spans
+        self.path, self._spans, self._zone = path, spans, _zone(head)
+        self.head = self._with_zone(head)
+
+    def _with_zone(self, item: dict[str, Any]) -> dict[str, Any]:
+        if not self._zone:
+            return item
+        return {**item, **{name: item[name] + self._zone for name in _LOCAL_TIMES if isinstance(item.get(name), str)}}
 
     def items(self, name: str) -> Iterator[dict[str, Any]]:
         """The items of a list; none if there is no such list.
@@ -63,7 +71,7 @@ class Log:
             NotFound: the file isn't any more as it was.
         """
         if name not in self._spans:
-            yield from (item for item in self.head.get(name) or [] if isinstance(item, dict))
+            yield from (self._with_zone(item) for item in self.head.get(name) or [] if isinstance(item, dict))
             return
         begin, end = self._spans[name]
         try:
@@ -71,7 +79,7 @@ class Log:
                 lines.seek(begin)
                 for line in lines:
                     begin += len(line)
-                    yield json_lines.decode(line)
+                    yield self._with_zone(json_lines.decode(line))
                     if begin >= end:
                         return
         except (OSError, ValueError) as error:
@@ -101,6 +109,15 @@ def read_log(path: Path) -> Log:
     if not isinstance(value, dict):
         raise NotFound(f"json: {path} holds no JSON object")
     return Log(path, value, spans)
+
+
+def _zone(head: Mapping[str, Any]) -> str:
+    """What a log's local times lack: their offset from UTC, as "+02:00", where this machine's isn't the same."""
+    began, offset = str(head.get("start_time")), str(head.get("utc_offset"))
+    with contextlib.suppress(ValueError, OverflowError, OSError):
+        there, here = datetime.fromisoformat(began + offset).utcoffset(), datetime.fromisoformat(began).astimezone()
+        return "" if there in (None, here.utcoffset()) else offset
+    return ""
 
 
 def _split(path: Path) -> tuple[bytes, dict[str, tuple[int, int]]]:
