@@ -24,7 +24,7 @@ import trackers
 from tests import stores
 from tests.backends.wandb.support import server
 from tests.fakes.wandb_server import WandbServer
-from tests.helpers import Driver, run_info, stream
+from tests.helpers import T0, Driver, run_info, stream
 from trackers.backends import registry
 from trackers.backends.shared.append_file import FileShrunk
 from trackers.editing import edits
@@ -690,6 +690,20 @@ def test_result_that_is_edited_takes_the_place_of_those_by_word_and_below(
     found = {name: value for name, value in summary.items() if not name.startswith(("_", "global_step", "final/"))}
     assert {**found, "own": summary["final/own"]} == {**expected, "l": {"min": 2, "max": 2}}
     assert not summary.keys() & {"final/k.min", "final/k.max"}
+
+
+@pytest.mark.parametrize("name", ["acc", "final/acc"])
+def test_result_that_is_edited_leaves_no_old_value_in_wandb(name: str, tmp_path: Path) -> None:
+    """By either of its names, where the script set it as ``summary["acc"]``: W&B kept that beside the new one."""
+    metrics = Metrics(step=0, time=T0, values={"loss": 1.0})
+    records = stream([metrics, Summary(time=T0 + 1, values={"acc": 1.0, "other": 3.0})])
+    edited = stream([Summary(time=T0 + 9, values={name: 2.0})], name="edits-0.1", first_seq=3)
+    info = run_info(tmp_path / "run", options={"WANDB_MODE": "offline"})
+    run = Driver(registry.load("wandb"), info)
+    run.deliver(records)
+    run.deliver([*records, *edited])
+    summary = stores.read_wandb_file(info).summary or {}
+    assert (summary["acc"], summary.get("final/acc", 2.0), summary["other"]) == (2.0, 2.0, 3.0)
 
 
 @pytest.mark.parametrize(

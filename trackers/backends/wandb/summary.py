@@ -30,6 +30,7 @@ from trackers.backends.wandb.state import WandbState
 from trackers.errors import DeliveryError, Rejected
 from trackers.formats import float_names
 from trackers.formats.vendor_system_names import is_job
+from trackers.journal.run_directory import EDITS
 from trackers.metrics.definitions import NO_SUMMARY, Definition, Definitions, is_glob, nested
 from trackers.metrics.summary import words_of
 from trackers.metrics.unasked import APART, is_unasked
@@ -253,6 +254,9 @@ class SummaryResults:
         if record.removed and record.seq > self._aggregates.seq:
             self._remove(record)
         by_hand = set(self._by_hand)
+        if record.id.startswith(f"{EDITS}-"):  # by its plain name too, where the script set it so
+            own = {name for name in by_hand if not isinstance(self._state.summary.get(name), dict)}
+            values = {plain: values[name] for name in values if (plain := plain_name(name)) in own} | values
         self.set(record.seq, values)
         if record.derived:  # what counts again had been set before its metric's definition
             self._by_hand -= {name for name in values if name not in by_hand and self._asked(name)[1]}
