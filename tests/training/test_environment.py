@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trackers.provenance import snapshot
-from trackers.provenance.repository import PATCH_BYTES, quiet
+from trackers.provenance.repository import PATCH_BYTES, changed_files, quiet
 from trackers.provenance.repository import state as state_of
 from trackers.provenance.snapshot import SnapshotOptions
 from trackers.support import git_head
@@ -126,6 +127,24 @@ def test_patch_holds_no_files_of_another_directory(repository: Path, tmp_path: P
     state = state_of(str(repository))
     assert "hunter2" not in state["patch"]
     assert "-lr = 1\n+lr = 2\n" in state["patch"]
+
+
+@pytest.mark.parametrize("name", ["{outside}", "../outside", "part/../../outside", ".git/config", ".GIT/config"])
+def test_index_names_no_file_outside_of_the_work_tree(repository: Path, tmp_path: Path, name: str) -> None:
+    """Git itself reads whatever path a written index has: an absolute one, one above, its own settings with logins."""
+    outside = tmp_path / "outside"
+    outside.write_text("hunter2\n")
+    git(repository, "config", "user.signature", "hunter2")
+    placeholder = "x" * len(name := name.format(outside=outside))
+    (repository / placeholder).write_text("1\n")
+    git(repository, "add", placeholder)
+    assert repository.parent == tmp_path
+    index = repository / ".git/index"
+    content = index.read_bytes()[:-20].replace(placeholder.encode(), name.encode())
+    index.write_bytes(content + hashlib.sha1(content).digest())
+    assert state_of(str(repository)) == {}
+    with pytest.raises(subprocess.SubprocessError):
+        changed_files(str(repository))
 
 
 def test_patch_of_worktrees_and_submodules_is_theirs(repository: Path, tmp_path: Path) -> None:

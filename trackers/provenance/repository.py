@@ -30,7 +30,7 @@ def state(root: str) -> dict[str, Any]:
     if not root:
         return {}
     try:
-        diff = run_git(root, *quiet(root), "diff", *_SHOWN, "HEAD", most=PATCH_BYTES)
+        diff = _compare(root, most=PATCH_BYTES)
     except (OSError, subprocess.SubprocessError) as error:
         pass_on(error)
         return {}
@@ -44,10 +44,24 @@ def changed_files(root: str) -> dict[str, str]:
     """Tracked files that differ from the commit, with git's letter: M, A, D, T; paths below ``root``.
 
     Raises:
-        OSError: there is no git. SubprocessError: it failed.
+        OSError: there is no git. SubprocessError: it failed, or the index names files of elsewhere.
     """
-    words = _split(run_git(root, *quiet(root), "diff", *_SHOWN, "--name-status", "--no-renames", "-z", "HEAD"))
+    words = _split(_compare(root, "--name-status", "--no-renames", "-z"))
     return dict(zip(words[1::2], words[::2], strict=False))
+
+
+def _compare(root: str, *words: str, most: int | None = None) -> bytes:
+    """What ``git diff`` says of the files against HEAD.
+
+    Raises:
+        OSError: there is no git. SubprocessError: it failed, or the index names files of elsewhere.
+    """
+    options = quiet(root)
+    # Git opens each path of the index as it stands there: /etc/passwd and ../x too, where somebody wrote the index.
+    for name in run_git(root, *options, "ls-files", "-z").split(b"\0")[:-1]:
+        if not {b"", b".", b"..", b".git"}.isdisjoint(name.lower().split(b"/")):
+            raise subprocess.SubprocessError("the index names files outside of the work tree")
+    return run_git(root, *options, "diff", *_SHOWN, *words, "HEAD", most=most)
 
 
 def untracked(root: str, *, whole: bool) -> list[str]:
