@@ -316,6 +316,17 @@ def test_file_of_a_backup_runs_as_nobody_else() -> None:
     assert Path("into/t/c").stat().st_mode & 0o7777 == 0o755
 
 
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o755), (0o077, 0o700), (0o002, 0o775)])
+def test_file_of_a_backup_has_what_the_umask_leaves(umask: int, mode: int) -> None:
+    """A backup that somebody else packed opens no file of this directory for others to write to."""
+    before = os.umask(umask)
+    try:
+        put_back(tar("odd.tar.gz", "t/c", {}, mode=0o777), Path("into"), yes=True)
+    finally:
+        os.umask(before)
+    assert Path("into/t/c").stat().st_mode & 0o7777 == mode
+
+
 @pytest.mark.parametrize(
     "path", [".git/hooks/pre-commit", "t/.GIT/hooks/x", ".ssh/authorized_keys", ".bashrc", "x.py", "../x/y"]
 )

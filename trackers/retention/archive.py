@@ -416,7 +416,8 @@ def _extract(tar: tarfile.TarFile, head: tarfile.TarInfo, target: Path, root: Pa
                 out.write(block)
             out.flush()
             os.fsync(out.fileno())
-            os.fchmod(out.fileno(), head.mode & 0o777)
+            new = os.fstat(out.fileno()).st_mode  # what the umask leaves a new file
+            os.fchmod(out.fileno(), head.mode & (new | (new & 0o444) >> 2) & 0o777)
             if is_time(head.mtime):
                 os.utime(out.fileno(), (head.mtime, head.mtime))
         confined.replace(part, target, root=root)
