@@ -206,8 +206,8 @@ class SamplerProcess(RelayPart):
                 return
             self._abandon()
             suspect = "a driver" if self._is_reading else "the sampler"
-            silent = f"{suspect} hasn't answered for {self.times.hang_s:.0f} s"
-            self._say(f"hardware sampling stopped: {silent}; all else goes on")
+            hang_s = self.times.hang_s
+            self._say(f"hardware sampling stopped: {suspect} hasn't answered for {hang_s:.0f} s; all else goes on")
 
     def end(self) -> bool:
         """Have it write its last interval. True once that is done, or not waited for any longer."""
