@@ -257,6 +257,22 @@ def test_what_another_account_put_in_its_place_is_not_written_to(
     assert not list(victim.iterdir())
 
 
+@pytest.mark.parametrize("place", ["shared", "shared/new", "shared/new/deeper"])
+@pytest.mark.parametrize("scheme", ["", "json:", "csv:", "tb:"])
+def test_copy_leaves_nothing_behind_another_accounts_link(
+    scheme: str, place: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a copy nor an empty directory."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("needs root: a link of another account")
+    (victim := here / "victim").mkdir()
+    Path("shared").symlink_to(victim)
+    os.chown("shared", 65534, 65534, follow_symlinks=False)
+    assert own("copy", "one")([f"{scheme}{place}"]) == 2
+    assert "another account's" in one_line(capsys)
+    assert not list(victim.iterdir())
+
+
 @pytest.mark.parametrize("place", ["shared", "shared/new"])
 @pytest.mark.parametrize("words", [("get", "one", "t", "-o"), ("ui", "one", "--export"), ("bench-export", "one", "-o")])
 def test_folder_that_another_account_put_there_is_not_filled(

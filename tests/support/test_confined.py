@@ -112,6 +112,20 @@ def test_link_of_another_account_is_not_followed(level: str, tmp_path: Path) -> 
         assert [file.name for file in (mine / "r").iterdir()] == ["run.json"]
 
 
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="needs root: links of another account")
+def test_nothing_is_made_behind_another_accounts_link(tmp_path: Path) -> None:
+    """A directory that files are to lie in: what would be refused afterwards isn't made."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    os.lchown(tmp_path / "link", 65534, 65534)
+    with pytest.raises(OSError, match="another account's link"):
+        confined.make_base(tmp_path / "link/out")
+    assert not list((tmp_path / "mine").iterdir())
+    os.lchown(tmp_path / "link", 0, 0)
+    confined.make_base(tmp_path / "link/out/deeper")
+    assert (tmp_path / "mine/out/deeper").is_dir()
+
+
 @pytest.mark.parametrize("kind", [kind for kind in PLANTED if "link" in kind])
 def test_link_is_named(run: Path, kind: str) -> None:
     """The error says which part of the path is a link, also where that is a folder."""

@@ -17,7 +17,7 @@ from trackers.errors import MissingPackage, NotFound, UsageError, did_you_mean
 from trackers.journal.run_directory import RunDirectory
 from trackers.readers.mlflow.reader import split_address
 from trackers.relay.delivery.cursor_file import read_account
-from trackers.support import plugins
+from trackers.support import atomic_write, plugins
 from trackers.tracker import RunInfo
 
 GROUP = "trackers.copies"
@@ -64,9 +64,7 @@ class CopyTarget:
             return CopyPlace(text=f"{cls.scheme}:{where}")
         if not where:
             raise UsageError(f"{cls.scheme}: needs a directory: {cls.scheme}:DIR")
-        folder = Path(where).expanduser().absolute()
-        if folder.exists() and not folder.is_dir():
-            raise UsageError(f"{folder} is a file: {cls.scheme}:DIR needs a directory")
+        folder = _folder(where, f"{cls.scheme}:DIR needs a directory")
         return CopyPlace(text=f"{cls.scheme}:{folder}", options={cls.symbol: str(folder)})
 
     @classmethod
@@ -233,6 +231,22 @@ class CopyDestination(CopyPlace, kw_only=True):
         return self.target.source(self, info, read_account(run, self.tracker).state, run.path)
 
 
+def _folder(text: str, needed: str) -> Path:
+    """The directory that a destination names; it needn't be there.
+
+    Raises:
+        UsageError: it is a file, or another account's link leads there.
+    """
+    folder = Path(text).expanduser().absolute()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file: {needed}")
+    try:
+        atomic_write.real(folder)
+    except OSError as error:
+        raise UsageError(f"{folder} can't be written: {error.filename} {error.strerror}") from None
+    return folder
+
+
 def parse(text: str) -> CopyDestination:
     """Take a destination apart, and see that what it needs is installed and can be reached without a network.
 
@@ -246,9 +260,7 @@ def parse(text: str) -> CopyDestination:
     if not text or (match is None and "://" in text):
         raise UsageError(f"copy needs a destination: {listed()}")
     if match is None:
-        folder = Path(text).expanduser().absolute()
-        if folder.exists() and not folder.is_dir():
-            raise UsageError(f"{text} is a file: a directory gets journals; other destinations: {listed()}")
+        folder = _folder(text, f"a directory gets journals; other destinations: {listed()}")
         return CopyDestination(text=str(folder), directory=str(folder))
     kind = target(match[1])
     place = kind.place(match[2])

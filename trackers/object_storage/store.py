@@ -78,7 +78,7 @@ class Store:
         try:
             if self._client is _Directory:
                 self._store: Any = Path(self.where.removeprefix("file://"))
-                self._store.mkdir(parents=True, exist_ok=True)
+                confined.make_base(self._store)
             else:
                 self._store = from_url(self.where, **options)
         except Exception as error:

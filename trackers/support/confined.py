@@ -331,6 +331,17 @@ def make_folder(path: Path, *, root: Path | None = None) -> None:
                 raise _refused(part, "is a link" if stat.S_ISLNK(status.st_mode) else "is no directory")
 
 
+def make_base(base: Path) -> None:
+    """Make a directory that files are to lie in, and those above it, unless another account's link leads there.
+
+    Raises:
+        OSError: it does, or it can't be made.
+    """
+    if _HAS_DIR_FD and base.parent.exists():
+        os.close(_open_own(base.parent, _LOOK))  # as where files are opened below it: nothing is left there, then
+    base.mkdir(parents=True, exist_ok=True)
+
+
 def make_private(path: Path, mode: int = 0o700) -> None:
     """Make a directory and those above it that aren't there, for their owner alone; existing ones are fine.
 

@@ -302,7 +302,7 @@ def make_folder(path: Path, root: Path) -> None:
     Raises:
         OSError: it can't be made.
     """
-    root.mkdir(parents=True, exist_ok=True)
+    confined.make_base(root)
     if path != root:
         confined.make_folder(path, root=root)
 
