@@ -15,7 +15,6 @@ import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,7 +23,7 @@ from trackers._version import __version__
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import replace_file
 from trackers.readers import arrow
-from trackers.support import confined
+from trackers.support import confined, user_directories
 
 _VERSION = f"numbers 1 of {__version__}"
 MOST_ROWS = 1_000_000
@@ -68,9 +67,8 @@ class NumberIndex:
     """
 
     def __init__(self, folder: str, *, stepless: bool) -> None:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         key = hashlib.sha256(f"{stepless} {folder}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        self.path = Path(base, "trackers", "numbers", key)
+        self.path = user_directories.of("CACHE") / "numbers" / key
         self._content = _Content(_VERSION)
         with contextlib.suppress(OSError, *UNDECODABLE):
             content = msgspec.msgpack.decode((self.path / "index.msgpack").read_bytes(), type=_Content)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trackers.configuration.declaration import ADDRESSES, DIRECTORIES, INSTRUCTIONS, OPENING
 from trackers.errors import ConfigError
-from trackers.support import confined
+from trackers.support import confined, user_directories
 
 HOW = "to let it count: trackers trust ."
 MOST_BYTES = 1 << 20
@@ -24,7 +24,7 @@ _LOCAL = ("sqlite:///", "file://", "file:")
 
 def list_path() -> Path:
     """Where the list lies: ``trackers/trusted`` in the user's configuration directory."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser(), "trackers", "trusted")
+    return user_directories.of("CONFIG") / "trusted"
 
 
 def directories() -> list[Path]:

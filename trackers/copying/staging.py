@@ -32,7 +32,7 @@ from trackers.readers.helpers import is_hollow
 from trackers.readers.journal import JournalReader, note_damage
 from trackers.readers.reader import PAUSES, Reader, SourceRun
 from trackers.records import ArtifactRecord, Console, Finish, Info, Media, MediaFile, Record, Start
-from trackers.support import confined, machines, script
+from trackers.support import confined, machines, script, user_directories
 from trackers.support.redaction import hide
 from trackers.support.seekable_zstd import open_file, size_of
 from trackers.tracker import RunInfo
@@ -66,8 +66,7 @@ class _Differs(Exception):
 
 def root() -> Path:
     """Where journals between source and tracker lie."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base, "trackers", "copies")
+    return user_directories.of("CACHE") / "copies"
 
 
 def run_id(run: SourceRun, destination: CopyDestination) -> str:

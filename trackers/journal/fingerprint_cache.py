@@ -20,7 +20,7 @@ import msgspec
 from trackers.errors import UNDECODABLE
 from trackers.journal.run_directory import replace_file
 from trackers.records import escaped
-from trackers.support import confined
+from trackers.support import confined, user_directories
 
 SETTLED_S = 2.0
 """Younger files may change with the same fingerprint: network filesystems have clocks of whole seconds."""
@@ -39,9 +39,8 @@ class FingerprintCache:
     """
 
     def __init__(self, key: str, version: str) -> None:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         name = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        self.path = Path(base, "trackers", "shelves", f"{name}.msgpack")
+        self.path = user_directories.of("CACHE") / "shelves" / f"{name}.msgpack"
         self._version = version
         self._changed = False
         self._entries: dict[str, tuple[str, msgspec.Raw]] = {}

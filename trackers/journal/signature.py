@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from trackers.records import storable
-from trackers.support import confined
+from trackers.support import confined, user_directories
 from trackers.tracker import RunInfo
 
 FIELDS = ("id", "options", "cwd", "program")
@@ -85,7 +85,7 @@ def _seal(key: bytes, content: str) -> str:
 
 def key_path() -> Path:
     """Where the key lies: ``trackers/seal.key`` in the user's configuration directory."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser(), "trackers", "seal.key")
+    return user_directories.of("CONFIG") / "seal.key"
 
 
 def _key(make: bool = False) -> bytes:

@@ -20,7 +20,7 @@ from trackers.errors import NotFound, UsageError
 from trackers.journal import signature
 from trackers.journal.helper_process import READER_DIRECTORY
 from trackers.journal.run_directory import RunDirectory
-from trackers.support import confined
+from trackers.support import confined, user_directories
 from trackers.support.redaction import MASK, reveal
 from trackers.tracker import RunInfo
 
@@ -168,5 +168,4 @@ def _private(directory: Path) -> Path:
     """A directory of the reader's own for what is made of somebody else's run; the same one each time."""
     import hashlib
 
-    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path(base, "trackers", "runs", hashlib.sha256(os.fsencode(directory)).hexdigest()[:16])
+    return user_directories.of("STATE") / "runs" / hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from trackers.errors import UNDECODABLE, UsageError
+from trackers.support import user_directories
 from trackers.support.sightings import Moment
 
 SCHEMES = {
@@ -116,7 +117,7 @@ def copied_at(run: Path) -> Moment | None:
 def _store_directory(where: str, base: str, what: str) -> Path:
     import hashlib  # not imported for runs without a store
 
-    base = base or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "trackers", "stores")
+    base = base or str(user_directories.of("CACHE") / "stores")
     where = normalize(where)
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", where.rpartition("/")[2])[:60].strip("-.") or "store"
     digest = hashlib.sha256(where.encode()).hexdigest()[:10]

@@ -28,7 +28,7 @@ from trackers.readers import columns
 from trackers.readers.boundary import DATA_ERRORS
 from trackers.readers.columns import Block
 from trackers.records import Record
-from trackers.support import confined
+from trackers.support import confined, user_directories
 
 VERSION = 3
 KEEP_S = 60 * 24 * 3600.0
@@ -63,8 +63,7 @@ class Cached:
 
 def root() -> Path:
     """Where entries lie."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base, "trackers", "reads")
+    return user_directories.of("CACHE") / "reads"
 
 
 class Cache:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trackers.errors import UsageError
-from trackers.support import atomic_write, plugins
+from trackers.support import atomic_write, plugins, user_directories
 from trackers.support.interruption import pass_on
 
 OWN = "trackers-relay"
@@ -80,8 +80,7 @@ class Made(NamedTuple):
 
 def root() -> Path:
     """The directory of all environments: ``$XDG_DATA_HOME/trackers/environments``, by default in ~/.local/share."""
-    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return Path(base, "trackers", "environments")
+    return user_directories.of("DATA") / "environments"
 
 
 def find(tracker: str) -> Made | None:

@@ -467,6 +467,24 @@ def test_submodules_are_restored_at_their_commit(tmp_path: Path, monkeypatch: py
     assert "-" in git(root, "submodule", "status")
 
 
+def test_submodule_that_leads_elsewhere_is_not_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ``.git`` may name another repository of the user's: nothing is taken from or written to it."""
+    secret = repository(tmp_path / "secret", {"secret.txt": "hunter2\n"})
+    commit = git(secret, "rev-parse", "HEAD").strip()
+    root = repository(tmp_path / "work", {"train.py": "", ".gitignore": "runs\n"})
+    git(root, "update-index", "--add", "--cacheinfo", f"160000,{commit},part")
+    git(root, "commit", "-qm", "second")
+    (root / "part").mkdir()
+    (root / "part/.git").write_text(f"gitdir: {secret / '.git'}\n")
+    monkeypatch.chdir(root)
+    record(root)
+    done = run_cli("rerun", "one", "--env", "current", "--no-start", "--into", str(tmp_path / "again"))
+    assert done.exit_code == 0, done.output
+    assert "submodule part isn't restored" in done.stderr
+    assert not list((tmp_path / "again").rglob("secret.txt"))
+    assert not (secret / ".git/worktrees").exists()
+
+
 def test_two_at_once_have_a_directory_each(work: Path) -> None:
     """Nobody writes into a directory that another one made."""
     first = restore.directory_for("one", None)

@@ -14,7 +14,7 @@ from trackers.journal.run_directory import RunDirectory
 from trackers.provenance import repository
 from trackers.provenance.manifest import DELETED, Archive, SourceFile
 from trackers.provenance.snapshot import masked
-from trackers.support import confined
+from trackers.support import confined, git_head, user_directories
 from trackers_rerun.plan import RerunPlan
 
 CODE, WORK = "code", "work"
@@ -62,8 +62,7 @@ def make(run: str, chosen: Path | None) -> Path:
 
 def cache() -> Path:
     """The directory for what can be made again."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "trackers")
+    return user_directories.of("CACHE")
 
 
 def restore(plan: RerunPlan, into: Path) -> list[str]:
@@ -139,9 +138,10 @@ def _submodules(plan: RerunPlan, code: Path) -> list[str]:
         try:
             if not os.path.lexists(os.path.join(here, ".git")) or os.path.islink(here):
                 raise UsageError("it isn't checked out")
+            git_head.places(Path(here))  # its .git may lead to a repository of another directory
             repository.ask_around(here, "cat-file", "-e", f"{commit}^{{commit}}")
             git(here, "worktree", "add", "--detach", "--quiet", "--force", str(code / path), commit)
-        except (OSError, UsageError, subprocess.SubprocessError):
+        except (OSError, ValueError, subprocess.SubprocessError):
             remarks.append(
                 f"submodule {path} isn't restored: {here} hasn't its commit {commit[:12]} "
                 "(git submodule update --init there)"

@@ -17,7 +17,7 @@ import msgspec
 from trackers.errors import UNDECODABLE, UsageError
 from trackers.journal.lease import HALF_WRITTEN_S, STALE_S, Lease
 from trackers.journal.run_directory import SHARES, read_small, replace_file
-from trackers.support import confined, machines, processes
+from trackers.support import confined, machines, processes, user_directories
 
 SWEEPS = ".sweeps"
 """Folder of a directory of runs with a folder for each sweep."""
@@ -75,7 +75,7 @@ class Ledger:
         Raises:
             UsageError: another one does. OSError: the folder can't be made or written.
         """
-        self._root.mkdir(parents=True, exist_ok=True)
+        confined.make_base(self._root)
         confined.make_folder(self.folder.parent, root=self._root)
         with contextlib.suppress(FileExistsError):
             self.folder.mkdir(SHARES.get(share, 0o700))
@@ -190,9 +190,8 @@ class Ledger:
         folder = self.folder.absolute()
         status = folder.stat()
         if status.st_mode & 0o022 or status.st_uid != os.geteuid():
-            base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
             own = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
-            folder = Path(base, "trackers", "sweeps", own).absolute()
+            folder = user_directories.of("STATE") / "sweeps" / own
             confined.make_private(folder)
         return folder / f"{run_id}.{what}.json"
 

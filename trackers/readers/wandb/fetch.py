@@ -33,7 +33,7 @@ from trackers.journal.run_directory import replace_file
 from trackers.readers.boundary import DATA_ERRORS, reason
 from trackers.readers.helpers import warn
 from trackers.records import MAX_STEP, ArtifactFile, ArtifactRecord
-from trackers.support import confined
+from trackers.support import confined, user_directories
 from trackers.support.progress import Progress
 
 VERSION = 2
@@ -79,8 +79,7 @@ class RunCache:
     """
 
     def __init__(self, key: str, created: str) -> None:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "trackers", "wandb")
-        self.path = base / hashlib.sha256(key.encode()).hexdigest()[:32]
+        self.path = user_directories.of("CACHE") / "wandb" / hashlib.sha256(key.encode()).hexdigest()[:32]
         self._fresh = WandbCacheIndex(version=VERSION, key=key, created=created)
         self.index = self._load()
 
