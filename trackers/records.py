@@ -36,6 +36,8 @@ DEPTH = 200
 USED = "used_artifacts"
 """Name in a run's configuration of the versions of artifacts that it used: ``{"dataset": "digits/dataset:v3"}``."""
 
+EDITS = "edits"
+"""The kind of stream that changes made from outside of training are in: one for the whole run, whatever attempt."""
 SUMMARY_PREFIX = "final/"
 """Metric names that begin so are results: recorded once, never a time series."""
 

@@ -19,11 +19,11 @@ from trackers.errors import TrackersError
 from trackers.journal.attempts import AttemptHistory
 from trackers.journal.fingerprint_cache import FingerprintCache, fingerprint_of
 from trackers.journal.integrity import damage_note
-from trackers.journal.run_directory import EDITS, RunDirectory, is_run, run_paths
+from trackers.journal.run_directory import RunDirectory, is_run, run_paths
 from trackers.journal.status import is_doubtful, observe
 from trackers.journal.stream import tail
 from trackers.readers.boundary import boundary
-from trackers.records import Metrics, Summary, Text, final_name
+from trackers.records import EDITS, Metrics, Summary, Text, final_name
 from trackers.relay.delivery.cursor_file import delivery_report
 from trackers.support import confined
 from trackers.tracker import RunInfo, Status

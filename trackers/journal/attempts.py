@@ -16,12 +16,25 @@ from pathlib import Path
 from typing import Any
 
 from trackers.journal.checksums import ChecksumReader
-from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
+from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.stream import BLOCK_BYTES, StreamReader, is_endless, is_hole, last_record, tail
 from trackers.metrics.checkpoint_keys import ITERATION
 from trackers.metrics.mappings import Overtaken
 from trackers.metrics.summary import SummaryFold, folded
-from trackers.records import CorruptLine, Define, Info, Media, Metrics, Number, Record, Start, Summary, Text, decode
+from trackers.records import (
+    EDITS,
+    CorruptLine,
+    Define,
+    Info,
+    Media,
+    Metrics,
+    Number,
+    Record,
+    Start,
+    Summary,
+    Text,
+    decode,
+)
 from trackers.support import confined
 from trackers.support.interruption import suppress
 from trackers.support.seekable_zstd import open_file

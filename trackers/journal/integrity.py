@@ -10,8 +10,9 @@ import msgspec
 
 from trackers import records
 from trackers.journal.checksums import POLL_S, SUFFIX, TURN_BYTES, ChecksumReader, ChecksumWriter, skipped
-from trackers.journal.run_directory import EDITS, RunDirectory
+from trackers.journal.run_directory import RunDirectory
 from trackers.journal.stream import HOLE_BYTES, StreamReader
+from trackers.records import EDITS
 from trackers.support.interruption import suppress
 
 FINAL_S = 2.0

@@ -20,7 +20,19 @@ import msgspec
 from trackers.errors import Damaged, NotFound, UsageError
 from trackers.journal import signature
 from trackers.journal.stream import StreamReader
-from trackers.records import TIME_MAX, Config, CorruptLine, Info, Start, check_depth, decode, merge, name_floats, sound
+from trackers.records import (
+    EDITS,
+    TIME_MAX,
+    Config,
+    CorruptLine,
+    Info,
+    Start,
+    check_depth,
+    decode,
+    merge,
+    name_floats,
+    sound,
+)
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 from trackers.support.interruption import pass_on, suppress
@@ -48,9 +60,6 @@ CONSOLE = "console"
 
 FILES = "files"
 """Folder of a run for the script's own files."""
-
-EDITS = "edits"
-"""The kind of stream that changes made from outside of training are in: one for the whole run, whatever attempt."""
 
 MOST_ATTEMPTS = 2**31
 HOLE_BYTES = 64 * 1024 * 1024

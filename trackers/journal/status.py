@@ -18,10 +18,10 @@ from pathlib import Path
 
 from trackers.errors import NotFound, TrackersError, UsageError, examples
 from trackers.journal.lease import STALE_S, Holder, living_holder, read_holder
-from trackers.journal.run_directory import EDITS, RunDirectory, StreamName, replace_file
+from trackers.journal.run_directory import RunDirectory, StreamName, replace_file
 from trackers.journal.stream import FAR_BYTES, NEAR_BYTES, find_finish, last_record
 from trackers.object_storage import addresses
-from trackers.records import INTERRUPTED, Finish
+from trackers.records import EDITS, INTERRUPTED, Finish
 from trackers.support import confined, machines, processes, script, sightings
 from trackers.support.interruption import pass_on, suppress
 from trackers.tracker import RunInfo, Status

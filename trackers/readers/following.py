@@ -6,11 +6,11 @@ import contextlib
 from pathlib import Path
 
 from trackers.journal.attempts import AttemptHistory
-from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
+from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.readers.boundary import boundary
 from trackers.readers.columns import Block, ColumnBlocks, within
 from trackers.readers.journal import blocks, preceding_bytes, read_stream
-from trackers.records import Finish, Record
+from trackers.records import EDITS, Finish, Record
 from trackers.support.seekable_zstd import size_of
 
 Bounds = tuple[float | None, int | None]

@@ -23,11 +23,11 @@ from trackers.journal.integrity import JournalChecksums
 from trackers.journal.lease import Lease, living_holder
 from trackers.journal.messages import Message, Messages
 from trackers.journal.messages import show as show_message
-from trackers.journal.run_directory import EDITS, RunDirectory, StreamName, is_run, replace_file
+from trackers.journal.run_directory import RunDirectory, StreamName, is_run, replace_file
 from trackers.journal.status import declare_gone, last_status, last_word, may_be_gone, observe, watched
 from trackers.journal.stream import StreamWriter, last_record
 from trackers.media import MediaStore
-from trackers.records import Finish, Record, Start, encode
+from trackers.records import EDITS, Finish, Record, Start, encode
 from trackers.relay.aggregation.child import Reducing
 from trackers.relay.aggregation.worker import attempts
 from trackers.relay.alerting import watch as alert_watch

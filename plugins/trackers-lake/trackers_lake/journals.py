@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from trackers.journal.attempts import AttemptHistory
-from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
+from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import observe
 from trackers.readers.columns import FLOAT, Block, ColumnBlocks, merge_blocks, within
 from trackers.readers.journal import blocks, note_damage, preceding_bytes, read_stream
 from trackers.readers.reader import SourceRun
-from trackers.records import Config, Define, Environment, Finish, Info, Record, Start, Summary
+from trackers.records import EDITS, Config, Define, Environment, Finish, Info, Record, Start, Summary
 
 STREAM_BITS = 40
 HEADS = (Config, Define, Environment, Info, Start, Summary)

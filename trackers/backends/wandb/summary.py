@@ -30,11 +30,20 @@ from trackers.backends.wandb.state import WandbState
 from trackers.errors import DeliveryError, Rejected
 from trackers.formats import float_names
 from trackers.formats.vendor_system_names import is_job
-from trackers.journal.run_directory import EDITS
 from trackers.metrics.definitions import NO_SUMMARY, Definition, Definitions, is_glob, nested
 from trackers.metrics.summary import words_of
 from trackers.metrics.unasked import APART, is_unasked
-from trackers.records import Define, Summary, decode, encode, final_name, nearest_double, plain_name, unnamed_float
+from trackers.records import (
+    EDITS,
+    Define,
+    Summary,
+    decode,
+    encode,
+    final_name,
+    nearest_double,
+    plain_name,
+    unnamed_float,
+)
 from trackers.tracker import RunInfo
 
 OPERATIONS = ("min", "max", "mean", "first", "last")

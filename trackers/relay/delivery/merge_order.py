@@ -29,10 +29,10 @@ from typing import Annotated
 import msgspec
 
 from trackers.errors import UNDECODABLE
-from trackers.journal.run_directory import EDITS, RunDirectory, StreamName
+from trackers.journal.run_directory import RunDirectory, StreamName
 from trackers.journal.status import comes_back, outlived
 from trackers.journal.stream import FinishSearch, StreamReader, decode_lines
-from trackers.records import Finish, Record, Start, offset_of
+from trackers.records import EDITS, Finish, Record, Start, offset_of
 from trackers.support import confined
 from trackers.support.failpoints import failpoint
 
