@@ -99,7 +99,7 @@ LONG = (
     "faults/test_rewind.py", "faults/test_crowd.py", "faults/test_no_locks.py", "faults/test_delivery_machine.py",
     "e2e/test_demo.py", "backends/mlflow/test_tracker.py", "hardware/test_relay.py", "ranks/test_directories.py",
     "faults/test_secrets.py", "e2e/test_fuzz.py", "e2e/test_examples.py", "faults/test_grace.py",
-    "faults/test_near_side.py", "relay/test_relay.py", "plotting/test_presets.py", "backends/session/test_runs.py",
+    "faults/test_near_side.py", "relay/test_relay.py", "plotting/test_presets.py",
     "as_wandb/test_framework_loggers.py", "relay/test_agent.py", "readers/test_wandb_reader.py",
     "backends/test_lost_stores.py", "ui/test_page.py", "as_wandb/test_replacement.py", "ui/test_served.py",
     "e2e/test_benchmarks.py", "backends/wandb/test_tracker.py", "backends/mlflow/test_traces.py",

@@ -873,6 +873,14 @@ class _Ours(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         if "TRACKERS_FAILPOINT" in os.environ:
             self._modules["trackers.support.failpoints"].arm(os.environ["TRACKERS_FAILPOINT"])
 
+    def forget_options(self) -> None:
+        """Have options declared anew: with plug-ins that the parent of all forks hasn't seen."""
+        kconfig = self._modules["trackers.configuration.kconfig"]
+        kconfig.declared.cache_clear()
+        kconfig._unused.clear()
+        for found in ("fragments", "undeclared"):
+            getattr(self._modules["trackers.configuration.plugin_options"], found).cache_clear()
+
 
 def _end(code: int) -> None:
     for file in (sys.stdout, sys.stderr):
@@ -897,6 +905,9 @@ def _program(words: list[str]) -> int:
         setattr(sys, f"__{name}__", getattr(sys, name))
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:] = [*paths, *sys.path[1:]]  # without this file's directory
+    if any(name.endswith(".dist-info") for path in paths if os.path.isdir(path) for name in os.listdir(path)):
+        for ours in _ours:
+            ours.forget_options()
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     try:

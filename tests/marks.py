@@ -31,7 +31,7 @@ FOLDERS = {
     "heavy": (
         "faults/", "e2e/", "ranks/", "plotting/", "inspection/", "instruments/", "frameworks/", "copying/",
         "testing/", "backends/mlflow/", "backends/trackio/", "backends/test_conformance.py",
-        "backends/test_lost_stores.py", "backends/session/test_conformance.py", "support/test_patterns.py",
+        "backends/test_lost_stores.py", "support/test_patterns.py",
         "analysis/test_same_figures.py", "readers/test_local.py", "readers/test_vendors.py", "readers/test_bombs.py",
         "hardware/test_trackers.py", "as_wandb/test_framework_loggers.py", "as_wandb/test_same_as_wandb.py",
         "as_wandb/test_replacement.py", "backends/wandb/test_history_rows.py", "backends/wandb/test_datastore.py",

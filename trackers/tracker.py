@@ -220,6 +220,8 @@ class Tracker(ABC):
     private as the run's directory."""
     inside: ClassVar[bool] = False
     """True if it must run in the training process: it writes to the user's terminal."""
+    gathers_nccl: ClassVar[bool] = False
+    """True if it reads what NCCL writes (``NCCL_DEBUG``): ``init`` has each rank's go to the run's folder ``nccl``."""
     late_note: ClassVar[str] = ""
     """What it shows otherwise of a run that is delivered after training, in a few words for ``trackers sync``."""
     symbol: ClassVar[str] = ""

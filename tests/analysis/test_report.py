@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -15,8 +15,6 @@ from typer.testing import CliRunner
 from benchmarks import plotting
 from tests import browser as chromium
 from tests.analysis.support import said_in_one_line, write_run
-from tests.cli.test_scripts import POOR as POOR_SESSIONS
-from tests.cli.test_scripts import write_session
 from tests.plotting.test_html_page import data_of, needs_browser
 from tests.plotting.test_presets import NASTY, POOR, losses
 from trackers.analysis import report
@@ -26,6 +24,8 @@ from trackers.cli import analysis as command
 from trackers.cli.app import app
 from trackers.metrics.styles import COLOURS, DARK_COLOURS, identity_of, styles_of
 from trackers.plotting import html_page
+from trackers.readers.journal import JournalReader
+from trackers.readers.reader import SourceRun
 
 
 def cells(text: str, heading: str) -> dict[str, list[str]]:
@@ -231,14 +231,22 @@ def test_sections_without_a_value_are_left_out() -> None:
     assert "## Settings that differ\n\nNone.\n" in report.markdown(open_runs(["a", "b"]), when="now")
 
 
-def test_sessions_are_compared_as_analyze_logs_does() -> None:
-    """Sessions are compared as ``analyze_logs`` does, beside the tables; other runs have no such part."""
-    paths = [str(write_session(name, gpus, rate, 1.0)) for name, gpus, rate in (("one", 1, 1.0), ("two", 2, 1.5))]
-    text = report.markdown(open_runs(paths), when="now")
-    assert "🚀 Multi-GPU Speedup: 1.50x" in text
-    assert "gradient_sync: 4 occurrences" in text
-    write_run("a", losses(5))
-    assert "## Sessions" not in report.markdown(open_runs(["a"]), when="now")
+def test_reader_says_more_of_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a reader has of its runs together is a section of lines as they are; it is asked once, for its own."""
+    asked = []
+
+    def section(self: JournalReader, runs: Sequence[SourceRun]) -> tuple[str, list[str]]:
+        asked.append([run.id for run in runs])
+        return "Together", ["one | two", "\x1b[1mthree"]
+
+    for name in ("a", "b"):
+        write_run(name, losses(5))
+    assert "## Together" not in report.markdown(open_runs(["a", "b"]), when="now")
+    monkeypatch.setattr(JournalReader, "section", section)
+    text = report.markdown(open_runs(["a", "b"]), when="now")
+    assert "## Together\n\n```text\none | two\n" in text
+    assert "\x1b" not in text
+    assert asked == [["a", "b"]]
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
@@ -296,16 +304,6 @@ def test_poor_runs_are_reported(kind: str) -> None:
             assert set(cells(text, "Throughput")["poor"]) == {"–"}
         html_page.save_report(runs, text, Path("out/page.html"), title="Poor")
         assert len(data_of(Path("out/page.html").read_text())["picture"]["legend"]) == len(sources)
-
-
-@pytest.mark.parametrize("content", POOR_SESSIONS)
-def test_poor_sessions_are_reported(content: Any) -> None:
-    """Sessions whose fields are missing are reported beside a whole one."""
-    write_session("single", 1, 1.0, 1.0)
-    Path("logs/poor_summary.json").write_text(json.dumps(content))
-    text = report.markdown(open_runs(["session:logs"]), when="now")
-    assert "## Sessions" in text
-    assert "–" in text
 
 
 @pytest.mark.slow

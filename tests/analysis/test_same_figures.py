@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import hypothesis
 import pytest
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.analysis.support import T0
 from tests.helpers import Driver, run_info, stream
 from trackers import records
-from trackers.analysis import benchmark_results, sessions
+from trackers.analysis import benchmark_results
 from trackers.analysis.compare import compare_runs
 from trackers.analysis.comparison import Comparison
 from trackers.analysis.curves import open_runs
@@ -47,6 +47,35 @@ WANDB = ("nanogpt", "resumed", "nan", "rates")
 """Runs that W&B's offline mode gets, too: each takes seconds to begin, and it forgets nothing at a rewind."""
 ONE_TIME = ("wandb", "wall_steps_per_s")
 EVERY = ("count", "nans", "best", "last", "min", "max", "mean", "min_step", "max_step")
+
+
+class Tool(NamedTuple):
+    """A tracker of a plug-in that says speeds, too. option: that names its directory.
+
+    exact, others: speeds by what says them, of what it wrote below that directory: to the last digit, and such as may
+    be rounded or left out. near: whether a value is what one of the others may say.
+    """
+
+    option: str
+    exact: Callable[[Path], dict[str, dict[str, float | None]]]
+    others: Callable[[Path], dict[str, dict[str, float | None]]]
+    near: Callable[[str, float | None, float | None], bool]
+
+
+TOOLS: dict[str, Tool] = {}
+"""By the tracker's name; a plug-in's tests add theirs."""
+NAMES = ("steps_per_s", "samples_per_s", "tokens_per_s")
+
+
+def places_below(place: Path) -> dict[str, str]:
+    """A directory for each tracker that says speeds."""
+    return {name: str(place / name) for name in ("BENCHMARK_DIR", "JSON_DIR", *(t.option for t in TOOLS.values()))}
+
+
+def told(places: Mapping[str, str]) -> dict[str, dict[str, float | None]]:
+    """What plug-ins' trackers say to the last digit, by what says it."""
+    return {what: said for tool in TOOLS.values() for what, said in tool.exact(Path(places[tool.option])).items()}
+
 
 Rows = list[tuple[int, float, Mapping[str, Any]]]
 """Step, seconds after the start, values."""
@@ -215,22 +244,17 @@ WAYS: dict[str, list[Record]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_speed_is_the_same_by_every_tool_and_every_way_to_log(way: str, tmp_path: Path) -> None:
     """2 steps/s, 24 samples/s and 24,576 tokens/s, whoever asks: without the first step, without evaluations."""
-    places = {name: str(tmp_path / name) for name in ("SESSION_DIR", "BENCHMARK_DIR", "JSON_DIR")}
-    info = written(way.replace(" ", "-"), WAYS[way], places, ("session", "benchmark", "json"))
+    places = places_below(tmp_path)
+    info = written(way.replace(" ", "-"), WAYS[way], places, ("benchmark", "json", *TOOLS))
     (row,) = compare_runs([info.id]).runs
     (document,) = (json.loads(path.read_text()) for path in Path(places["BENCHMARK_DIR"]).glob("*.json"))
     (log,) = (json.loads(path.read_text()) for path in Path(places["JSON_DIR"]).glob("*.json"))
-    (summary,) = Path(places["SESSION_DIR"]).rglob("*_summary.json")
-    session = sessions.read(summary).facts.speed
-    lines = dict(line.strip().split(": ") for line in summary.with_suffix(".txt").read_text().splitlines()
-                 if "/sec" in line)  # fmt: skip
     performance = document["performance_metrics"]
     found = {
         "compare": (row["steps_per_s"], row["samples_per_s"], row["tokens_per_s"]),
         "benchmark": (performance["steps_per_second"], None, performance["tokens_per_second"]),
-        "session": (session.steps_per_s, session.samples_per_s, None),
-        "summary.txt": tuple(float(lines[f"{what}/sec"]) for what in ("Steps", "Samples", "Tokens")),
         "json": (1000 / log["summary"]["avg_time_ms"], None, None),
+        **{what: tuple(said.get(name) for name in NAMES) for what, said in told(places).items()},
     }
     for tool, values in found.items():
         for value, expected in zip(values, (2.0, 24.0, 24576.0), strict=True):
@@ -241,23 +265,22 @@ def test_speed_is_the_same_by_every_tool_and_every_way_to_log(way: str, tmp_path
 @pytest.mark.parametrize("log", [{}, {"time_ms": 1.0}, {"perf/iter_time_sec": 0.001}], ids=["clock", "ms", "s"])
 def test_speed_counts_no_step_that_a_rewind_superseded(log: dict[str, float], tmp_path: Path) -> None:
     """Steps above the one that an attempt went back to are in no tool's speed, also while they may still grow."""
-    places = {name: str(tmp_path / name) for name in ("SESSION_DIR", "BENCHMARK_DIR", "JSON_DIR")}
+    places = places_below(tmp_path)
     slow = [(step, 1.0 * step, {"train_loss": 1.0, **{name: 1000 * one for name, one in log.items()}})
             for step in range(1, 41)]  # fmt: skip
     slow.insert(10, (10, 10.1, {"val_loss": 1.0}))
     quick = [(30 + step, 0.5 * step, {"train_loss": 1.0, **{name: 500 * one for name, one in log.items()}})
              for step in range(1, 12)]  # fmt: skip
     found = [*metrics(slow), Start(time=T0 + 1000, attempt=2, rank=0, from_step=30), *metrics(quick, 1000.0)]
-    info = written("rewound", found, places, ("session", "benchmark", "json"))
+    info = written("rewound", found, places, ("benchmark", "json", *TOOLS))
     (row,) = compare_runs([info.id]).runs
     (document,) = (json.loads(path.read_text()) for path in Path(places["BENCHMARK_DIR"]).glob("*.json"))
     (written_log,) = (json.loads(path.read_text()) for path in Path(places["JSON_DIR"]).glob("*.json"))
-    (summary,) = Path(places["SESSION_DIR"]).rglob("*_summary.json")
     assert row["steps_per_s"] == pytest.approx((29 + 10) / (29 + 10 * 0.5), rel=0.03)
     for tool, value in {
         "json": 1000 / written_log["summary"]["avg_time_ms"],
         "benchmark": document["performance_metrics"]["steps_per_second"],
-        "session": sessions.read(summary).facts.speed.steps_per_s,
+        **{what: said["steps_per_s"] for what, said in told(places).items()},
     }.items():
         assert value == pytest.approx(row["steps_per_s"], rel=1e-6), tool
 
@@ -274,17 +297,11 @@ def test_ways_to_log_make_no_speedup(tmp_path: Path) -> None:
 
 
 def test_lines_written_while_training_have_their_own_clocks(tmp_path: Path) -> None:
-    """Of one training: the session's Speed by the clock, evaluations included; its step times and the console's as
-    measured, of their interval; the run's steps/s without the first step."""
-    options = {"SESSION_DIR": str(tmp_path), "TRACKER_CONSOLE_STYLE": "full", "TRACKER_LOG_INTERVAL": 20}
+    """Of one training: the console's step times as measured, of their interval; the run's steps/s without the first
+    step."""
+    options = {"TRACKER_CONSOLE_STYLE": "full", "TRACKER_LOG_INTERVAL": 20}
     records = trained(lambda step: {"perf/iter_time_sec": 30.0 if step == 1 else 0.5}, steps=100)
-    info = written("lines", records, options, ("session",))
-    (main,) = tmp_path.rglob("*_main.log")
-    speeds = re.findall(r"^Step +(\d+)/?.*Speed: ([\d.]+) steps/s", main.read_text(), re.MULTILINE)
-    assert ("100", "0.8") in speeds  # 50 steps of 0.5 s, and five evaluations of 7 s between
-    assert "step_duration: 0.500" in main.read_text()
-    (performance,) = tmp_path.rglob("*_performance.log")
-    assert "Step 100 | Avg step time: 0.795s" in performance.read_text()  # 99 × 0.5 s and the first step's 30 s
+    info = written("lines", records, options, ())
     out = io.StringIO()
     console = ConsoleTracker(out)
     console.open(info, State())
@@ -350,8 +367,8 @@ def by_every_tool(
     found: list[Record], settings: Mapping[str, Any], ranks: int, place: Path
 ) -> dict[str, dict[str, Any]]:
     """Speeds of a run as each tool says them."""
-    places = {name: str(place / name) for name in ("SESSION_DIR", "BENCHMARK_DIR", "JSON_DIR")}
-    info = written("generated", found, places, ("session", "benchmark", "json"), settings, ranks)
+    places = places_below(place)
+    info = written("generated", found, places, ("benchmark", "json", *TOOLS), settings, ranks)
     (run,) = compare_runs([info.id]).runs
     table = sql("select steps_per_s, samples_per_s, tokens_per_s from runs", [info.id]).to_pylist()[0]
     (document,) = (json.loads(path.read_text()) for path in Path(places["BENCHMARK_DIR"]).glob("*.json"))
@@ -359,31 +376,23 @@ def by_every_tool(
     (path,) = Path(places["JSON_DIR"]).glob("*.json")
     summary = json.loads(path.read_text())["summary"]
     (log,) = compare_runs([f"json:{path}"]).runs
-    (path,) = Path(places["SESSION_DIR"]).rglob("*_summary.json")
-    lines = dict(
-        re.findall(r"^ *(Steps|Samples|Tokens)/sec: ([\d.e-]+)$", path.with_suffix(".txt").read_text(), re.MULTILINE)
-    )
-    (session,) = compare_runs([f"session:{path}"]).runs
     reported = measured_results(open_runs([info.id]))[0]
     average = summary["avg_time_ms"]
-    names = ("steps_per_s", "samples_per_s", "tokens_per_s")
     return {
-        "compare": {**{name: run[name] for name in names}, "steps": run["total_iters"], "gpus": run["gpus"]},
+        "compare": {**{name: run[name] for name in NAMES}, "steps": run["total_iters"], "gpus": run["gpus"]},
         "sql": table,
         "report": {"steps_per_s": 1 / reported.step_s if reported.step_s else None, "gpus": reported.gpus,
                    "samples_per_s": reported.samples_per_s, "tokens_per_s": reported.tokens_per_s},
         "benchmark": {"steps_per_s": performance["steps_per_second"], "tokens_per_s": performance["tokens_per_second"]},
         "JSON log": {"steps_per_s": 1000 / average if average else None, "steps": summary["total_iterations"]},
-        "JSON log, compared": {**{name: log[name] for name in names}, "steps": log["total_iters"], "gpus": log["gpus"]},
-        "session": {f"{what.lower()}_per_s": float(value) for what, value in lines.items()},
-        "session, compared": {name: session[name] for name in names[:2]},  # such a file has no lengths
+        "JSON log, compared": {**{name: log[name] for name in NAMES}, "steps": log["total_iters"], "gpus": log["gpus"]},
+        **{what: said for tool in TOOLS.values() for what, said in tool.others(Path(places[tool.option])).items()},
     }  # fmt: skip
 
 
-def _differ_of_session(differing: dict[str, Any], tool: str, figure: str, value: Any, expected: Any) -> None:
-    """A session's file has few of the settings, and its text two digits at least."""
-    rounded = tool == "session" and expected is not None and value == pytest.approx(expected, rel=0.06)
-    if not rounded and (tool == "session" or value is not None):
+def _differ_of_tool(differing: dict[str, Any], tool: str, figure: str, value: Any, expected: Any) -> None:
+    """What a tool of a plug-in may leave out or round is said there."""
+    if not any(one.near(tool, value, expected) for one in TOOLS.values()):
         _differ(differing, f"{tool} {figure}", value, expected)
 
 
@@ -393,15 +402,12 @@ def _differ_of_session(differing: dict[str, Any], tool: str, figure: str, value:
 def test_generated_trainings_have_one_speed_in_every_tool(
     training: tuple[list[Record], dict[str, Any], int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Extraction, compare, report, SQL, the JSON log and the session say the same, or nothing, of any training."""
+    """Extraction, compare, report, SQL and the JSON log say the same, or nothing, of any training."""
     tools = by_every_tool(*training, tmp_path_factory.mktemp("training"))
     differing: dict[str, Any] = {}
     for tool, figures in tools.items():
         for figure, value in figures.items():
-            if tool.startswith("session"):
-                _differ_of_session(differing, tool, figure, value, tools["compare"][figure])
-            else:
-                _differ(differing, f"{tool} {figure}", value, tools["compare"][figure])
+            _differ_of_tool(differing, tool, figure, value, tools["compare"][figure])
     assert not differing, differing
 
 

@@ -17,7 +17,7 @@ NAMES = ("loss", "train_loss", "val_loss", "val/loss", "lr", "mfu", "time_ms", "
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["json", "csv", "session", "progress", "benchmark", "tensorboard", "console"])
+@pytest.mark.parametrize("name", ["json", "csv", "progress", "benchmark", "tensorboard", "console"])
 def test_delivery_goes_on_after_any_number(name: str, tmp_path: Path) -> None:
     """A truth value as the best loss so far, sums that are too large for a double, integers beyond one; the JSON log's
     delivery refused its own state, and stopped."""

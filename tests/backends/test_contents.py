@@ -19,15 +19,6 @@ def test_content_lies_where_the_page_says(tmp_path: Path, monkeypatch: pytest.Mo
     assert not any(map(contents.untested, columns.values()))
 
 
-@pytest.mark.processes
-def test_session_has_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The logs of a session hold what its column says."""
-    monkeypatch.chdir(tmp_path)
-    contents.check(
-        "session", contents.SESSION, contents.Session(contents.delivered(tmp_path, monkeypatch, ["session"]))
-    )
-
-
 def test_page_has_the_table() -> None:
     """``python -m tests.backends.contents`` prints it; each kind has a word for each tracker."""
     assert contents.table() in contents.PAGE.read_text()

@@ -37,7 +37,7 @@ from trackers.support.processes import process_start
 from trackers.tracker import RunInfo
 
 STEPS = 40
-FILES = ("json", "csv", "tensorboard", "session", "benchmark", "progress")
+FILES = ("json", "csv", "tensorboard", "benchmark", "progress")
 STORES = ("trackio", "mlflow")
 OPTIONS: dict[str, dict[str, str]] = {}
 """Of trackers that plug-ins bring: options that name folders below the place of all stores."""
@@ -66,8 +66,7 @@ def a_run(home: Path, out: Path, run_id: str) -> RunDirectory:
     run.make()
     out.mkdir(exist_ok=True)  # where training runs is there: what trackers make by default lies below it
     options = {
-        f"{name}_DIR": str(out / name.lower())
-        for name in ("JSON", "CSV", "TENSORBOARD", "SESSION", "BENCHMARK", "PROGRESS")
+        f"{name}_DIR": str(out / name.lower()) for name in ("JSON", "CSV", "TENSORBOARD", "BENCHMARK", "PROGRESS")
     }
     for folders in OPTIONS.values():
         options |= {name: str(out / folder) for name, folder in folders.items()}

@@ -18,18 +18,16 @@ from typer.testing import CliRunner
 
 from tests import ROOT
 from tests.analysis.support import T0, write_run
-from tests.cli.test_outputs import RESULT, SESSION, own, script
+from tests.cli.test_outputs import RESULT, own, script
 from trackers import records
 from trackers.cli.app import app
 from trackers.cli.scripts import (
-    analyze_logs,
     compare_results,
     monitor_gpu,
     wandb_runs,
 )
 from trackers.errors import Unavailable
 
-SESSIONS = script("analyze_logs", analyze_logs.main)
 RESULTS = script("compare_results", compare_results.main)
 MONITOR = script("monitor_gpu", monitor_gpu.main)
 WANDB = {
@@ -97,14 +95,10 @@ def said(program: Callable[[Sequence[str]], int], words: Sequence[str], capsys: 
 def test_damaged_file_among_others_is_left_out(
     how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sessions, results, logs and recordings: what can't be read is named, and the others are shown."""
+    """Results, logs and recordings: what can't be read is named, and the others are shown."""
     monkeypatch.setattr(compare_results, "_plot", lambda found, path: path)
-    for good, bad, content in (("logs/one_summary.json", "logs/x/bad_summary.json", SESSION),
-                               ("results/benchmark_a.json", "results/benchmark_b.json", RESULT)):  # fmt: skip
-        damage(Path(bad), how, json.dumps(content).encode())
-        Path(good).write_text(json.dumps(content))
-    for more in ([], ["--compare"], ["--communication"], ["--report"], ["--session-id", "one"]):
-        assert said(SESSIONS, more, capsys) == 0
+    damage(Path("results/benchmark_b.json"), how, json.dumps(RESULT).encode())
+    Path("results/benchmark_a.json").write_text(json.dumps(RESULT))
     assert said(RESULTS, ["--results-dir", "results"], capsys) == 0
     damage(Path("bad"), how)
     assert said(MONITOR, ["--compare", "bad"], capsys) == 1
@@ -161,29 +155,6 @@ def with_odd(document: Any, place: tuple[Any, ...], value: Any) -> Any:
     return changed
 
 
-FULL: dict[str, Any] = {
-    **SESSION,
-    "session": {**SESSION["session"], "mode": "MULTI-GPU", "duration_seconds": 60, "model_name": "m", "exit_code": 0,
-                "results": {"a": 1.0}, "names": {"loss": "train_loss"}, "status": "finished", "reason": ""},
-    "gpu_snapshots": [{"timestamp": "2024-12-06T14:00:01", "system": {"cpu_percent": 1},
-                       "gpus": [{"id": 0, "utilization": 1, "memory_percent": 5, "temperature": 3}]}],
-    "communication_logs": [{"timestamp": "2024-12-06T14:00:01", "operation": "g", "process_rank": 0,
-                            "data_size_mb": 1, "duration_ms": 1, "count": 1}],
-}  # fmt: skip
-
-
-@pytest.mark.slow
-def test_session_with_odd_content_is_analyzed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever stands at whatever place of a session, the others are analyzed, and mostly this one."""
-    Path("logs").mkdir()
-    Path("logs/other_summary.json").write_text(json.dumps({**FULL, "session": {**FULL["session"], "id": "other"}}))
-    for number, place in enumerate(odd(FULL)):
-        for value in ODD[number % 5 :: 5]:
-            Path("logs/one_summary.json").write_text(json.dumps(with_odd(FULL, place, value)))
-            assert analyze_logs.main(["--compare", "--communication"]) == 0, (place, value)
-            assert "Session: other" in capsys.readouterr().out
-
-
 @pytest.mark.heavy
 def test_result_with_odd_content_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever stands at whatever place of a result, the others are compared, and mostly this one."""
@@ -210,7 +181,7 @@ def test_unreadable_directory_is_one_line(tmp_path: Path, capsys: pytest.Capture
         parent.chmod(0o755)
     os.seteuid(65534)
     try:
-        for program, words in ((SESSIONS, []), (RESULTS, ["--results-dir", "results"]), (own("ls"), []),
+        for program, words in ((RESULTS, ["--results-dir", "results"]), (own("ls"), []),
                                (own("prune"), []), (own("prune", "--logs"), ["results"]), (own("keys"), ["latest"]),
                                (MONITOR, ["--compare", "logs/x.json"]),
                                (own("report"), ["runs"]), (WANDB["inspect_wandb_keys"], ["--offline", "logs"]),
@@ -252,16 +223,19 @@ def test_run_that_a_server_fails_on_is_left_out(
     assert shown.out.count("GPU Compute Util: 50.00%") == 2
 
 
+def write_results() -> None:
+    """A result with a name that ASCII lacks."""
+    Path("benchmark_results").mkdir()
+    Path("benchmark_results/benchmark_📱.json").write_text(json.dumps(RESULT))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_full_standard_output_is_one_line() -> None:
     """What can't be printed is said once, without a traceback, and the exit code tells."""
     write_run("good", ROWS)
-    Path("logs").mkdir()
-    Path("logs/one_summary.json").write_text(json.dumps(SESSION))
-    scripts = ROOT / "scripts"
-    for words in (["-m", "trackers", "show", "good"],
-                  [str(scripts / "analyze_logs.py")]):  # fmt: skip
+    write_results()
+    for words in (["-m", "trackers", "show", "good"], [str(ROOT / "scripts/compare_results.py")]):
         with open("/dev/full", "wb") as full:
             done = subprocess.run([sys.executable, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert done.returncode != 0
@@ -273,10 +247,8 @@ def test_full_standard_output_is_one_line() -> None:
 def test_names_that_a_terminal_has_no_letters_for_are_escaped() -> None:
     """A terminal that knows ASCII alone shows what it can."""
     write_run("good", ROWS, name="Köln 📱 \udcff")
-    Path("logs").mkdir()
-    Path("logs/one_summary.json").write_text(json.dumps(SESSION))
-    scripts = ROOT / "scripts"
-    for words in (["-m", "trackers", "show", "good"], [str(scripts / "analyze_logs.py"), "--compare"]):
+    write_results()
+    for words in (["-m", "trackers", "show", "good"], [str(ROOT / "scripts/compare_results.py")]):
         environ = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
         done = subprocess.run([sys.executable, *words], capture_output=True, env=environ, check=False)
         assert done.returncode == 0, done.stderr

@@ -20,16 +20,11 @@ from tests import LOGS
 from tests.analysis.support import T0, write_run
 from trackers.cli import main as trackers_main
 from trackers.cli.app import app
-from trackers.cli.scripts import analyze_logs, compare_results, monitor_gpu
+from trackers.cli.scripts import compare_results, monitor_gpu
 from trackers.cli.scripts import run as run_script
 from trackers.records import Media, MediaFile
 
 LOG = LOGS / "primus-excerpt.log"
-SESSION = {
-    "session": {"id": "one", "start_time": "2024-12-06T14:00:00", "end_time": "2024-12-06T14:01:00", "gpu_count": 1},
-    "training_metrics": [{"step": k, "loss": 3.0, "learning_rate": 1e-4, "timestamp": f"2024-12-06T14:00:{k:02d}",
-                          "process_rank": 0} for k in range(1, 9)],
-}  # fmt: skip
 RESULT = {
     "platform": "rocm",
     "timestamp": "2026-01-05T11:29:06",
@@ -37,6 +32,9 @@ RESULT = {
     "performance_metrics": {"total_steps": 10, "avg_step_time_seconds": 9.754},
     "raw_step_times": [9.836, 9.702, 9.699, 9.75, 9.783],
 }
+
+INPUTS: dict[str, Any] = {"results/benchmark_a.json": RESULT}
+"""What commands read, beside runs and logs; a plug-in's tests add theirs."""
 
 
 def own(*words: str) -> Callable[[Sequence[str]], int]:
@@ -114,14 +112,6 @@ COMMANDS = {
         script("compare_results", compare_results.main), ("--results-dir", "results", "--output-plot", "{}"),
         "x.png", "results/benchmark_a.json", option="output_plot",
     ),
-    "analyze_logs --report": Command(
-        script("analyze_logs", analyze_logs.main), ("--report",), "logs/session_report.txt",
-        "logs/one/one_summary.json", forced=False, option="report",
-    ),
-    "analyze_logs --plot": Command(
-        script("analyze_logs", analyze_logs.main), ("--plot",), "logs/session_plot.png",
-        "logs/one/one_summary.json", forced=False, option="plot",
-    ),
     "monitor_gpu": Command(
         script("monitor_gpu", monitor_gpu.main), ("--snapshot", "--output", "{}"), "x.json", "", "kept",
     ),
@@ -145,7 +135,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made,) = (place / "json").iterdir()
     made.rename(place / "json/log.json")
     shutil.copy(LOG, place / "a.log")
-    for name, content in (("results/benchmark_a.json", RESULT), ("logs/one/one_summary.json", SESSION)):
+    for name, content in INPUTS.items():
         (place / name).parent.mkdir(exist_ok=True, parents=True)
         (place / name).write_text(json.dumps(content))
     (place / ".config").write_text('CONFIG_TRACKER="csv"\n')
@@ -346,7 +336,7 @@ def test_every_output_is_tried_here() -> None:
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
         found |= {name for parameter in command.params if parameter.name in words}
     tables: dict[str, argparse.ArgumentParser] = {
-        "compare_results": compare_results._parser(), "analyze_logs": analyze_logs._parser(),
+        "compare_results": compare_results._parser(),
         "monitor_gpu": monitor_gpu.parser(),
     }  # fmt: skip
     for name, parser in tables.items():

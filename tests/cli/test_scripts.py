@@ -1,4 +1,4 @@
-"""``scripts/analyze_logs.py`` and ``scripts/compare_results.py``: documented flags and output, also on poor files."""
+"""``scripts/compare_results.py``: documented flags and output, also on poor files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import sys
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,233 +15,16 @@ from tests import ROOT, forked
 from trackers.analysis.benchmark_results import Result, from_document
 from trackers.analysis.compare import compare_runs
 from trackers.analysis.report import benchmark_markdown, warnings, winner
-from trackers.cli.scripts import analyze_logs, compare_results
+from trackers.cli.scripts import compare_results
 from trackers.errors import NotFound, UsageError
 from trackers.readers.run_data import load
 
 SCRIPTS = ROOT / "scripts"
-BEGAN = datetime(2024, 12, 6, 14, 0, 0)
-
-
-def stamp(seconds: float) -> str:
-    """A time of a session, as its files have it."""
-    return (BEGAN + timedelta(seconds=seconds)).isoformat()
-
-
-def write_session(name: str, gpus: int, rate: float, loss: float, *, metrics: dict[str, Any] | None = None) -> Path:
-    """A session with 1000 steps at a rate, its GPUs busy at 80 %, then 90 % for twice as long."""
-    duration = 1000 / rate
-    snapshots = [
-        {"timestamp": stamp(t), "gpus": [
-            {"id": k, "name": "NVIDIA RTX 4090", "utilization": used, "memory_used_mb": 18000, "memory_total_mb": 24000,
-             "memory_percent": 75.0, "temperature": 60} for k in range(gpus)],
-         "system": {"cpu_percent": 20.0, "memory_percent": 30.0}}
-        for t, used in ((0, 80.0), (10, 80.0), (30, 90.0))
-    ]  # fmt: skip
-    content = {
-        "session": {"id": name, "start_time": stamp(0), "end_time": stamp(duration), "duration_seconds": duration,
-                    "mode": "MULTI-GPU" if gpus > 1 else "SINGLE-GPU", "gpu_count": gpus, "model_name": "qwen",
-                    "dataset_name": "alpaca"},
-        "training_metrics": [
-            {"step": step, "loss": 3.0 if step < 1000 else loss, "learning_rate": 1e-4, "timestamp": stamp(step / rate),
-             "process_rank": 0, "metrics": metrics or {}} for step in range(50, 1001, 50)],
-        "gpu_snapshots": snapshots,
-        "communication_logs": [
-            {"timestamp": stamp(k), "operation": "gradient_sync", "process_rank": 0, "data_size_mb": 67.0 + k % 2,
-             "duration_ms": 12.0} for k in range(4)] + [
-            {"timestamp": stamp(0), "operation": "training_start", "process_rank": 0}] if gpus > 1 else [],
-    }  # fmt: skip
-    path = Path("logs", name, f"{name}_summary.json")
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(content))
-    return path
 
 
 def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A script as users start it, in a process of its own."""
     return forked.run([sys.executable, str(SCRIPTS / name), *arguments])
-
-
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What ``analyze_logs`` prints."""
-    assert analyze_logs.main(arguments) == 0
-    return capsys.readouterr().out
-
-
-def test_comparison_has_all_that_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every line of the documented output, with its numbers: 0.83 and 1.54 steps/s make 1.85 times."""
-    write_session("training_20241206_140000", 1, 1000 / 1200.5, 1.2345)
-    write_session("training_20241206_143022", 2, 1000 / 650.2, 1.2340)
-    out = printed(capsys, "--compare")
-    assert out.startswith(f"SINGLE GPU vs MULTI-GPU COMPARISON\n{'=' * 60}\n\n📱 SINGLE GPU SESSIONS (1):\n")
-    for line in (
-        "  Session: training_20241206_140000", "  Duration: 1200.5s (20.0min)", "  GPUs: 1", "  Steps: 1000",
-        "  Final Loss: 1.2345", "  Steps/sec: 0.83", "  GPU 0: 86.7% avg util, 90.0% peak, 75.0% avg memory",
-        "🔗 MULTI-GPU SESSIONS (1):", "  Duration: 650.2s (10.8min)", "  GPUs: 2", "  Final Loss: 1.2340",
-        "  Steps/sec: 1.54", "  GPU 1: 86.7% avg util, 90.0% peak, 75.0% avg memory", "⚡ PERFORMANCE COMPARISON:",
-        "Single GPU Average:", "Multi-GPU Average:", "  GPU utilization: 86.7%",
-        "🚀 Multi-GPU Speedup: 1.85x (steps/s: no session says its samples/s, equal batches are taken for granted)",
-        "📊 GPU Efficiency: 92.3%",
-    ):  # fmt: skip
-        assert line in out.splitlines(), line
-
-
-def test_speedup_is_from_samples(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where sessions say samples/s, the speed-up counts the batch: the same steps/s with twice the batch is twice."""
-    write_session("single", 1, 1.0, 1.0, metrics={"samples_per_second": 4.0})
-    write_session("multi", 2, 1.0, 1.0, metrics={"samples_per_second": 8.0})
-    out = printed(capsys, "--compare").splitlines()
-    assert "🚀 Multi-GPU Speedup: 2.00x" in out
-    assert "📊 GPU Efficiency: 100.0%" in out
-    assert "  Samples/sec: 8.00" in out
-
-
-def test_speedup_of_each_number_of_gpus(capsys: pytest.CaptureFixture[str]) -> None:
-    """Sessions on two and on four GPUs have their own speed-up and efficiency, not one of their mixture."""
-    for name, gpus, rate in (("one", 1, 1.0), ("two", 2, 1.5), ("four", 4, 2.0)):
-        write_session(name, gpus, rate, 1.0)
-    out = printed(capsys, "--compare")
-    assert "🚀 Multi-GPU Speedup (2 GPUs): 1.50x" in out
-    assert "📊 GPU Efficiency (4 GPUs): 50.0%" in out
-
-
-@pytest.mark.parametrize("measured", [True, False])
-def test_speedup_is_of_gpus_that_trained(measured: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    """A session on processors alone is in no average of GPUs, one that died before its first step in none at all, and
-    one that doesn't say its GPUs is apart: 2.00 times, whichever lie beside."""
-    for name, gpus in (("one", 1), ("two", 2)):
-        write_session(name, gpus, float(gpus), 1.0, metrics={"samples_per_second": 8.0 * gpus} if measured else {})
-    odd: dict[str, dict[str, Any]] = {
-        "processor": {"gpu_count": 0, "mode": "SINGLE-CPU"}, "unknown": {"gpu_count": None, "mode": ""},
-        "by mode": {"gpu_count": None, "mode": "SINGLE-CPU"}, "by count": {"gpu_count": 0, "mode": ""},
-        "died": {},
-    }  # fmt: skip
-    for name, session in odd.items():
-        path = write_session(name, 1, 1.0, 1.0, metrics={"samples_per_second": 1.0} if measured else {})
-        content = json.loads(path.read_text())
-        content["session"].update(session)
-        content["gpu_snapshots"] = [] if session else content["gpu_snapshots"]
-        content["training_metrics"] = content["training_metrics"] if session else []
-        path.write_text(json.dumps(content))
-    out = printed(capsys, "--compare")
-    said = "" if measured else " (steps/s: no session says its samples/s, equal batches are taken for granted)"
-    assert f"🚀 Multi-GPU Speedup: 2.00x{said}\n📊 GPU Efficiency: 100.0%\n" in out
-    assert "Single GPU Average (without died: no steps):\n" in out
-    assert "📱 SINGLE GPU SESSIONS (2):\n" in out
-    others = out.split("📎 OTHER SESSIONS (4):\n")[1]
-    for name in ("by mode", "by count"):
-        assert f"Session: {name}\n  Duration: 1000.0s (16.7min)\n  GPUs: 0\n" in others
-    assert "Session: processor\n  Duration: 1000.0s (16.7min)\n  GPUs: 0\n" in others
-    assert "Session: unknown\n  Duration: 1000.0s (16.7min)\n  GPUs: –\n" in others
-
-
-def test_slow_session_is_not_still(capsys: pytest.CaptureFixture[str]) -> None:
-    """A step in three minutes is 0.0056 steps/s, not 0.00."""
-    write_session("slow", 1, 1 / 180, 1.0)
-    assert "  Steps/sec: 0.0056\n" in printed(capsys, "--session-id", "slow")
-
-
-def test_communication_has_all_that_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
-    """Operations with their counts and sizes; no bandwidth is made up; an event without a size has none."""
-    write_session("training_20241206_143022", 2, 1.0, 1.0)
-    assert printed(capsys, "--communication") == (
-        "📡 Session: training_20241206_143022\n  GPUs: 2\n  Communication Operations:\n"
-        "    gradient_sync: 4 occurrences\n      Avg data size: 67.50MB\n      Total data: 270.00MB\n"
-        "      Avg duration: 12.00ms\n    training_start: 1 occurrences\n"
-    )
-
-
-def test_one_session_and_report(capsys: pytest.CaptureFixture[str]) -> None:
-    """--session-id shows that session alone; --report writes comparison and communication to a file it names."""
-    write_session("single", 1, 1.0, 1.0)
-    write_session("multi", 2, 1.5, 1.0)
-    out = printed(capsys, "--session-id", "multi")
-    assert "Session: multi" in out
-    assert "single" not in out
-    assert printed(capsys, "--report") == "Report saved to logs/session_report.txt\n"
-    report = Path("logs/session_report.txt").read_text()
-    assert "SINGLE GPU vs MULTI-GPU COMPARISON" in report
-    assert "COMMUNICATION" in report
-
-
-POOR: list[Any] = [
-    {"session": {}},
-    {"session": None, "training_metrics": None, "gpu_snapshots": None, "communication_logs": None},
-    {"training_metrics": []},
-    {"training_metrics": [{}, None, {"step": "x"}, {"step": 3, "loss": None}, {"loss": "NaN", "step": 4}]},
-    {"session": {"gpu_count": 0, "duration_seconds": 0}, "training_metrics": [{"step": 1, "loss": math.nan}]},
-    {"session": {"gpu_count": 2, "start_time": "yesterday", "end_time": 5}, "gpu_snapshots": [{"gpus": [{}, None]}]},
-    {"gpu_snapshots": [{"timestamp": 1.0, "gpus": [{"utilization": None}, {"id": 3, "utilization": 50.0}]}]},
-    {"communication_logs": [{}, {"operation": "a/b\x1b[31m"}, {"operation": "x", "data_size_mb": 0, "duration_ms": 0}]},
-    {"session": {"duration_seconds": -5, "gpu_count": 8},
-     "training_metrics": [{"step": 5, "loss": 1, "process_rank": 3}, {"step": 5, "loss": 2, "process_rank": 1}]},
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("content", POOR)
-def test_session_with_missing_fields_is_analyzed(content: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever is absent, null, zero or of another type shows as – and crashes nothing, beside a whole session too."""
-    Path("logs").mkdir()
-    Path("logs/poor_summary.json").write_text(json.dumps(content))
-    for flags in ([], ["--compare"], ["--communication"], ["--report"], ["--session-id", "poor"]):
-        assert "\x1b" not in printed(capsys, *flags)
-    write_session("single", 1, 1.0, 1.0)
-    write_session("multi", 2, 1.0, 1.0)
-    assert "Speedup" in printed(capsys, "--compare", "--communication")
-
-
-def test_truncated_and_foreign_files_are_left_out_and_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """A summary that was cut, and one of another kind, are named; the others are analyzed."""
-    path = write_session("single", 1, 1.0, 1.0)
-    Path("logs/cut_summary.json").write_text(path.read_text()[:500])
-    Path("logs/other_summary.json").write_text('{"summary": 3}')
-    assert analyze_logs.main(["--compare"]) == 0
-    found = capsys.readouterr()
-    assert "No multi-GPU session to compare with." in found.out
-    assert "cut_summary.json isn't whole JSON" in found.err
-    assert "other_summary.json is no session's summary" in found.err
-
-
-def test_session_is_a_source_too() -> None:
-    """A session reads as a run: metrics by step, snapshots without one, ranks apart, settings, ending."""
-    path = write_session("multi", 2, 1.0, 1.5)
-    content = json.loads(path.read_text())
-    content["training_metrics"].append({"step": 7, "loss": 9.0, "process_rank": 1, "timestamp": stamp(7)})
-    path.write_text(json.dumps(content))
-    data = load(str(path))
-    assert (data.run.id, data.status, data.config["gpu_count"]) == ("multi", "finished", 2)
-    assert data.metrics(["train_loss"])["train_loss"].to_pylist()[-1] == 1.5
-    assert data.metrics(["rank_1/train_loss"])["step"].to_pylist() == [7]
-    assert (
-        data.system("system.gpu.1.memoryAllocatedBytes")["system.gpu.1.memoryAllocatedBytes"].to_pylist()
-        == [1.8e10] * 3
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "said"),
-    [
-        (["--log-dir", "nowhere"], NotFound, "no directory nowhere: --log-dir names where sessions lie"),
-        (["--log-dir", "empty"], NotFound, "no session below empty"),
-        (["--session-id", "other"], NotFound, "no session 'other' below logs; there is single"),
-    ],
-)
-def test_analyze_logs_bad_input_is_one_line(arguments: list[str], error: type[Exception], said: str) -> None:
-    """No directory, nothing in it, no such session: one line that says what there is."""
-    write_session("single", 1, 1.0, 1.0)
-    Path("empty").mkdir()
-    with pytest.raises(error) as raised:
-        analyze_logs.main(arguments)
-    assert said in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
-def test_report_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory that refuses the report is one line."""
-    write_session("single", 1, 1.0, 1.0)
-    Path("logs/session_report.txt").mkdir()
-    with pytest.raises(UsageError, match=r"session_report\.txt can't be written"):
-        analyze_logs.main(["--report"])
 
 
 def benchmark(**changes: Any) -> dict[str, Any]:
@@ -451,10 +233,10 @@ def test_result_with_missing_fields_is_compared(content: Any, capsys: pytest.Cap
     assert "| whole |" in report
 
 
-@pytest.mark.parametrize("content", [*(entry for entry in LACKING if "performance_metrics" in entry), *POOR])
+@pytest.mark.parametrize("content", [entry for entry in LACKING if "performance_metrics" in entry])
 def test_files_with_missing_fields_are_compared_as_runs(content: Any) -> None:
     """``trackers compare`` takes the same files, beside a whole one: what they lack is None."""
-    poor = write_benchmark("poor_summary" if content in POOR else "poor", content)
+    poor = write_benchmark("poor" if "performance_metrics" in content else "poor_summary", content)
     whole = write_benchmark("whole", benchmark())
     found = compare_runs([poor, whole]).runs
     assert found[0]["samples_per_s"] is None
@@ -504,13 +286,9 @@ def test_compare_results_bad_input_is_one_line(arguments: list[str], error: type
 @pytest.mark.slow
 def test_scripts_run_from_anywhere() -> None:
     """From a checkout, in any directory: --help with an example, exit codes 0, 1 and 2, never a traceback."""
-    write_session("single", 1, 1.0, 1.0)
     write_benchmark("a", benchmark())
     assert "Example: compare_results.py" in script("compare_results.py", "--help").stdout
     assert script("compare_results.py").returncode == 0
-    done = script("analyze_logs.py", "--help")
-    assert "Example: analyze_logs.py --compare" in done.stdout
-    assert script("analyze_logs.py").returncode == 0
-    missing = script("analyze_logs.py", "--log-dir", "nowhere")
+    missing = script("compare_results.py", "--results-dir", "nowhere")
     assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
-    assert script("analyze_logs.py", "--nothing").returncode == 2
+    assert script("compare_results.py", "--nothing").returncode == 2

@@ -53,7 +53,6 @@ PLACES = {
     "TENSORBOARD_DIR": "<directory>/<project>/<run name>",
     "JSON_DIR": "<run name>_<date>_<time>.json",
     "CSV_DIR": "<run name>-<run id>/metrics.csv",
-    "SESSION_DIR": "training_<date>_<time>/",
     "BENCHMARK_DIR": "benchmark_<platform>_<time>.json",
 }
 
@@ -62,7 +61,7 @@ PLACES = {
 def test_help_of_a_directory_says_what_is_written_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file lies where its option's help says."""
     monkeypatch.chdir(tmp_path)
-    trackers = "tensorboard,json,csv,session,benchmark"
+    trackers = "tensorboard,json,csv,benchmark"
     options = {symbol: f"dir/{symbol}" for symbol in PLACES}
     run = begin_run(trackers, project="p", name="my run", inline=True, options=options)
     for step in range(3):

@@ -419,14 +419,13 @@ def test_make_hands_on_every_option(here: Path) -> None:
     given = [f"{name}=x" for name in DECLARATIONS]
     shown = make(here, "--dry-run", *given, "defconfig-local").stdout.split()
     assert {name for word, name in itertools.pairwise(shown) if word == "--env"} >= set(DECLARATIONS)
-    values = {"SESSION_DIR": "s", "BENCHMARK_DIR": "b", "PROGRESS_DIR": "p", "TRAINING_LOG_LEVEL": "DEBUG",
-              "MULTIGPU_LOG_LEVEL": "15", "SESSION_LOG_INTERVAL_STEPS": "7", "BASELINE_RUN_ID": "a/b/c"}  # fmt: skip
+    values = {"BENCHMARK_DIR": "b", "PROGRESS_DIR": "p", "TRACKER_LOG_INTERVAL": "7", "BASELINE_RUN_ID": "a/b/c"}
     done = make(here, "N=3", "WORKERS=2", "V=1", *(f"{name}={value}" for name, value in values.items()), "defconfig")
     assert done.returncode == 0, done.stderr
     options = resolve(environ={}, cwd=here)
     assert {name: str(options[name]) for name in values} == values
-    done = make(here, "SESION_DIR=x", "defconfig")
-    assert "SESION_DIR isn't an option: did you mean SESSION_DIR?" in done.stderr
+    done = make(here, "PROGRES_DIR=x", "defconfig")
+    assert "PROGRES_DIR isn't an option: did you mean PROGRESS_DIR?" in done.stderr
     assert done.returncode != 0
 
 

@@ -180,6 +180,24 @@ def test_directory_that_nobody_trusts_names_no_address(install: Install, tmp_pat
         assert (read["TRACKER"], read.get("TOY_URL", "toy://here")) == ("toy", "toy://here")
 
 
+def test_directory_and_level_count_as_ours(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a directory that nobody trusts: one inside of it, and a level of logging. Of somebody else's run, the level,
+    and the reader's directory, none by default."""
+    install('config TOY_DIR\n\tstring "d"\n\tdefault "./toys"\nconfig TOY_LEVEL\n\tstring "l"\n\tdefault "INFO"\n')
+    home = tmp_path / "home-of-others"
+    home.mkdir()
+    for given, found in (("here", "here"), ("../there", "./toys"), ("/there", "./toys")):
+        (home / ".config").write_text(f'CONFIG_TOY_DIR="{given}"\nCONFIG_TOY_LEVEL="DEBUG"\n')
+        read = resolve(cwd=home, environ={})
+        assert (read["TOY_DIR"], read["TOY_LEVEL"]) == (found, "DEBUG")
+    of_run = {"TRACKER": "toy", "TOY_DIR": "/victim", "TOY_LEVEL": "DEBUG"}
+    taken, left_out = trust._options(of_run, str(home), tmp_path)
+    assert (taken["TOY_DIR"], taken["TOY_LEVEL"], left_out) == ("", "DEBUG", ["TOY_DIR"])
+    monkeypatch.setenv("TOY_DIR", "mine")
+    trust._reader.cache_clear()
+    assert trust._options(of_run, str(home), tmp_path)[0]["TOY_DIR"] == str(home / "mine")
+
+
 def test_tracker_added_later_gets_the_readers_options(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a run hasn't recorded comes from whoever delivers it; what it has recorded stays."""
     install()

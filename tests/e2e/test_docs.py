@@ -125,7 +125,7 @@ def first_missing(shown: str, printed: str) -> str | None:
     return None
 
 
-PLUGGED = ("agents", "console-logs", "lake", "more-frameworks", "reproducing", "sweeps", "watch")
+PLUGGED = ("agents", "console-logs", "lake", "more-frameworks", "reproducing", "session", "sweeps", "watch")
 """Pages about distributions in plugins/, which run them in tests of theirs."""
 SLOW_PAGES = (
     "analysis",

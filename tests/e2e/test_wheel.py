@@ -24,11 +24,11 @@ from tests.helpers import wait_for
 CORE = {"msgspec", "kconfiglib", "psutil", "typer", "rich", "numpy", "markdown-it-py"}
 EXTRAS = {"wandb", "trackio", "tensorboard", "mlflow", "nvidia", "amd", "torch", "inspect", "archive", "analysis",
           "storage", "lake", "nodes", "spark", "aim", "clearml", "comet", "dvclive", "kafka", "neptune", "otlp",
-          "swanlab", "mcp", "rerun", "sweeps", "watch", "logs", "frameworks", "loggers", "clients",
+          "swanlab", "mcp", "rerun", "session", "sweeps", "watch", "logs", "frameworks", "loggers", "clients",
           "engines"}  # fmt: skip
 EXTRAS |= {"docs", "all", "built-in", "dev", "test-frameworks"}
 PROGRAMS = ("wandb keys", "wandb gpu", "wandb gpu-full", "wandb compare", "benchmark compare",
-            "benchmark sessions", "gpu record")  # fmt: skip
+            "gpu record")  # fmt: skip
 PAGES = (".html", ".js", ".css")
 VENDORS = ("wandb", "trackio", "tensorboard", "mlflow", "pyarrow", "torch", "pandas", "PIL")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -50,17 +49,8 @@ def table(run: RunDirectory) -> Found:
     return {"results": 0.5 if "0.5" in (run.path / "summary.csv").read_text() else None}
 
 
-def session(run: RunDirectory) -> Found:
-    """The session's summary's."""
-    (path,) = Path("logs").rglob("*summary.json")
-    found = json.loads(path.read_text())["session"]
-    names = {"name": "run_name", "tags": "tags", "group": "group"}
-    return {**{name: found[key] for name, key in names.items()}, "results": found["results"].get("acc")}
-
-
 HOLDS: dict[str, tuple[Callable[[RunDirectory], Found], tuple[str, ...]]] = {
     "json": (log, tuple(ALL)),
-    "session": (session, ("name", "tags", "group", "results")),
     "csv": (table, ("results",)),
     "tensorboard": (lambda run: source(f"tb:{run.path / 'tensorboard'}"), tuple(ALL)),
     "mlflow": (lambda run: source("mlflow:p"), tuple(ALL)),

@@ -261,6 +261,7 @@ def test_refused_records_are_their_owners_alone(private: bool, tmp_path: Path) -
     assert path.stat().st_mode & 0o777 == (0o600 if private else 0o664)
 
 
+SHARED = ["json", "csv", "tensorboard", "benchmark"]
 SHARING = [
     # TRACKER_SHARE, umask, what a directory and a file of the run have at least, and no other bits than these.
     ("owner", 0o000, 0o700, 0o600),
@@ -283,14 +284,14 @@ def test_files_of_a_run_are_for_whom_it_is_shared_with(
     code = (
         "import os, numpy, trackers\n"
         f"os.umask({umask})\n"
-        "run = trackers.init('json,csv,tensorboard,session,benchmark', project='p', id='r',"
+        f"run = trackers.init({','.join(SHARED)!r}, project='p', id='r',"
         f" options={{'TRACKER_SHARE': {share!r}}})\n"
         "print('hello')\n"
         "run.log({'loss': 1.0, 'image': trackers.Image(numpy.zeros((4, 4, 3), dtype='uint8'))})\n"
         "run.finish(timeout=60)\n"
     )
     Path("train.py").write_text(code)
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
     done = forked.run([sys.executable, "train.py"], preload=forked.HELPERS, env=env)
     assert done.returncode == 0, done.stderr
     seen = [

@@ -21,7 +21,7 @@ from tests.fuzz import planted, plugged
 
 RUN = Path("runs", "digits", "seedrun1")
 NAMES = (
-    "json", "csv", "tensorboard", "trackio", "mlflow", "wandb", "session", "benchmark", "progress",
+    "json", "csv", "tensorboard", "trackio", "mlflow", "wandb", "benchmark", "progress",
     *plugged.trackers(),
 )  # fmt: skip
 
@@ -88,7 +88,6 @@ def make(place: Path) -> None:
     shutil.copytree(work / "mlruns", place / "mlflow-files" / "mlruns")
     _copy(work.glob("mlflow.db"), place / "mlflow-files")
     _copy(run.glob("wandb/*/*.wandb"), place / "wandb-file")
-    _copy(work.glob("logs/*/*_summary.json"), place / "session")
     _mlflow_store(place / "mlflow-store" / "mlruns")
     _tables(place)
     planted.make(place)

@@ -307,7 +307,7 @@ def _archive(place: Path) -> None:
         assert [path.name for path in copy.iterdir()] == ["runs"]
 
 
-DELIVERED = ("json", "csv", "session", "progress", "benchmark", "tensorboard", *plugged.trackers())
+DELIVERED = ("json", "csv", "progress", "benchmark", "tensorboard", *plugged.trackers())
 KEPT = " ".join(
     f"runs/*/*/{pattern}"
     for pattern in (
@@ -327,7 +327,6 @@ TARGETS = {
     "table-settings": Target("settings", "*.yaml", TEXT, mostly_copied("csv", "*.csv")),
     "lines": Target("lines", "*.json*", (*JSON, mutate.repacked), mostly_copied("json", "*.json*"), alone=True),
     "hf": Target("hf", "*.json", JSON, of_files("hf", "*.json")),
-    "session": Target("session", "*.json", JSON, of_files("session", "*.json")),
     "tb": Target("tb", "*", (mutate.blind, mutate.event_file), of_files("tb", "*tfevents*", copied=True)),
     "wandb-file": Target("wandb-file", "*.wandb", (mutate.blind, mutate.wandb_records),
                          of_files("wandb-file", "*.wandb", copied=True)),

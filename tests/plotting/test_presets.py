@@ -22,14 +22,13 @@ from hypothesis import strategies as st
 
 import trackers
 from tests.analysis.support import said_in_one_line, write_run
-from tests.cli.test_scripts import POOR as POOR_SESSIONS
 from tests.cli.test_scripts import benchmark as whole_benchmark
-from tests.cli.test_scripts import write_benchmark, write_session
+from tests.cli.test_scripts import write_benchmark
 from trackers.analysis import benchmark_results
 from trackers.analysis.curves import open_runs, with_tokens
 from trackers.analysis.tables import fitting_time
 from trackers.cli import plot as command
-from trackers.cli.scripts import analyze_logs, compare_results
+from trackers.cli.scripts import compare_results
 from trackers.errors import MissingPackage, NotFound, UsageError
 from trackers.metrics.roles import GIB
 from trackers.metrics.styles import COLOURS
@@ -727,15 +726,3 @@ def test_compare_results_draws(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert "no plot: an image needs the no_such_package package" in capsys.readouterr().err
     assert compare_results.main([]) == 0
     assert Path("benchmark_results/comparison_plot.png").read_bytes().startswith(PNG)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("content", [None, *POOR_SESSIONS])
-def test_analyze_logs_draws(content: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """--plot draws what sessions hold, also those whose fields are missing, and says where."""
-    write_session("single", 1, 1.0, 1.0)
-    if content is not None:
-        Path("logs/poor_summary.json").write_text(json.dumps(content))
-    assert analyze_logs.main(["--plot"]) == 0
-    assert capsys.readouterr().out == "Plot saved to logs/session_plot.png\n"
-    assert Path("logs/session_plot.png").read_bytes().startswith(PNG)

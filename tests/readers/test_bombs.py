@@ -134,7 +134,7 @@ def sources() -> dict[str, str]:
     Path("a.wandb").write_bytes(histogram_row())
     known = {"tb:tb": "", "a.wandb": ""}
     return known | of_nothing(
-        json="s.json", csv="s.csv", hf="trainer_state.json", session="s_summary.json",
+        json="s.json", csv="s.csv", hf="trainer_state.json",
         **{"wandb-file": "s.wandb"}, tb="s.tfevents.3",
     )  # fmt: skip
 

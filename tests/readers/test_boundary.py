@@ -492,7 +492,7 @@ def test_names_of_others_in_a_message_are_few_and_short(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "name"),
     [("hf:there", "trainer_state.json"), ("json:there", "a.json"), ("csv:there", "metrics.csv"),
-     ("session:there", "one_summary.json"), ("csv:there/*", "metrics.csv"), ("tb:there", "events.out.tfevents.1.h")],
+     ("csv:there/*", "metrics.csv"), ("tb:there", "events.out.tfevents.1.h")],
 )  # fmt: skip
 def test_pipe_or_device_in_a_directory_is_passed_over(source: str, name: str, kind: str, tmp_path: Path) -> None:
     """What somebody put into a directory holds no reader up, and isn't read for ever."""

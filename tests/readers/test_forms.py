@@ -29,7 +29,6 @@ FORMS = {
     "hf": (1, "c5287e37c1bac70e"),
     "json": (1, "da91135193311320"),
     "mlflow": (1, "d18bd214dff18595"),
-    "session": (1, "eb6e39f2e8732d17"),
     "tb": (1, "09b9430da1d98c64"),
     "trackio": (1, "f5296a3e46c62802"),
     "wandb": (1, "45e67d260c3f3d57"),
@@ -78,14 +77,6 @@ STATE = {
     "log_history": [{"epoch": 0.5, "step": 10, "loss": 0.1, "note": "a"}, {"epoch": 1.0, "step": 20, "eval_loss": 0.5},
                     {"epoch": 1.0, "step": 20, "train_runtime": 7.5}],
 }  # fmt: skip
-SESSION = {
-    "session": {"id": "s", "start_time": "2025-01-01T01:00:00", "end_time": "2025-01-01T01:10:00", "mode": "SINGLE-GPU",
-                "gpu_count": 1, "model_name": "m"},
-    "training_metrics": [{"step": 50, "timestamp": "2025-01-01T01:00:25", "loss": 2.0, "learning_rate": 1e-4,
-                          "metrics": {"step_duration": 0.5, "samples_per_second": 8.0}}],
-    "gpu_snapshots": [{"timestamp": "2025-01-01T01:00:00", "gpus": [{"gpu_id": 0, "utilization": 90.0}]}],
-    "communication_logs": [],
-}  # fmt: skip
 
 
 def csv(place: Path, _server: WandbServer) -> Iterable[str]:
@@ -103,11 +94,6 @@ def json_(place: Path, _server: WandbServer) -> Iterable[str]:
 def hf(place: Path, _server: WandbServer) -> Iterable[str]:
     write(place, {"trainer_state.json": json.dumps(STATE)})
     return [f"hf:{place}"]
-
-
-def session(place: Path, _server: WandbServer) -> Iterable[str]:
-    write(place, {"s_summary.json": json.dumps(SESSION)})
-    return [f"session:{place}"]
 
 
 def tb(place: Path, _server: WandbServer) -> Iterable[str]:
@@ -172,7 +158,7 @@ def wandb_file(place: Path, _server: WandbServer) -> Iterable[str]:
 
 
 SOURCES: dict[str, Callable[[Path, WandbServer], Iterable[str]]] = {
-    "csv": csv, "hf": hf, "json": json_, "mlflow": mlflow, "session": session, "tb": tb, "trackio": trackio,
+    "csv": csv, "hf": hf, "json": json_, "mlflow": mlflow, "tb": tb, "trackio": trackio,
     "wandb": wandb, "wandb-file": wandb_file,
 }  # fmt: skip
 

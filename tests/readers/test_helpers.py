@@ -16,7 +16,7 @@ from trackers.readers.registry import BUILT_IN, GROUP
 from trackers.support import plugins
 
 
-@pytest.mark.parametrize("scheme", ["csv", "hf", "json", "session"])
+@pytest.mark.parametrize("scheme", ["csv", "hf", "json"])
 def test_run_that_was_deleted_is_named(scheme: str, tmp_path: Path) -> None:
     """One line names the reader and what isn't there any more."""
     path = tmp_path / "gone"

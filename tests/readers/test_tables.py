@@ -451,7 +451,6 @@ TEXTS = {
     "rows.jsonl": '{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.25}\n',
     "log.json": json.dumps({"run_name": "a", "training_iterations": ITERATIONS}),
     "trainer_state.json": json.dumps({"log_history": ROWS}),
-    "one_summary.json": json.dumps({"session": {}, "training_metrics": ROWS}),
 }  # fmt: skip
 
 

@@ -417,7 +417,6 @@ def test_tables_of_others(table: str, steps: list[int], values: dict[str, list[A
     ("name", "pattern", "content"),
     [
         ("one.json", "json:*.json", '{"run_id": "a", "training_iterations": [{"step": 1, "loss": 0.5}]}'),
-        ("one_summary.json", "session:*_summary.json", '{"session": {"session_id": "s"}}'),
     ],
 )
 def test_other_files_that_a_pattern_takes_in_are_left_out(

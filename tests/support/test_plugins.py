@@ -179,7 +179,7 @@ def _parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "preloads": {"quick": "quick_parts:preload"},
         "readers": {"torn": "quick_parts:torn"},
         "options": {"quick": "quick_parts:Kconfig"},
-        "commands": {"ls": "quick_parts:x", "torn": "quick_parts:nothing"},
+        "commands": {"ls": "quick_parts:x", "torn": "quick_parts:nothing", "no.such": "quick_parts:x"},
         "copies": {"torn": "quick_parts:nothing"},
         "devices": {"torn": "quick_raises:open"},
         "parts": {"fine": "quick_parts:preload", "torn": "quick_parts:nothing"},
@@ -222,10 +222,12 @@ def test_doctor_names_each_fault_of_a_plug_in() -> None:
     said = {name.partition(", ")[2]: text for name, (state, text) in found.items() if name.startswith(f"{start}, ")}
     assert said.keys() == {
         "trackers json", "trackers gone", "prechecks gone", "readers torn", "options quick", "commands ls",
-        "commands torn", "copies torn", "devices torn", "flags torn", "parts torn", "reader misspelt",
+        "commands torn", "commands no.such", "copies torn", "devices torn", "flags torn", "parts torn",
+        "reader misspelt",
     }  # fmt: skip
     assert said["trackers json"] == "ignored: 'json' is built in"
     assert said["commands ls"] == "ignored: 'ls' is built in"
+    assert said["commands no.such"] == "ignored: there is no command 'no'"
     assert "No module named 'no_such_module'" in said["trackers gone"]
     assert "RuntimeError: no luck" in said["devices torn"]
     assert said["reader misspelt"].startswith("there is no group 'trackers.reader': did you mean 'trackers.readers'?")

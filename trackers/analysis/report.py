@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from trackers.analysis import report_media, sessions
+from trackers.analysis import report_media
 from trackers.analysis.benchmark_results import TOLERANCE, Result
 from trackers.analysis.comparability import WORK, work
 from trackers.analysis.compare import compare
@@ -27,7 +26,6 @@ from trackers.analysis.run_stats import RunStats
 from trackers.analysis.statistics import deviation, mean
 from trackers.analysis.tables import MISSING, TextTable, escape_markdown, fitting_time, format_value, plain, render
 from trackers.benchmark.speed import MEASURED, STATED, Speed
-from trackers.errors import NotFound
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
 from trackers.records import finite, plain_name
@@ -195,7 +193,6 @@ _AFTER_CONFIGURATION = len(_SECTIONS) - 1
 """The configuration comes after the hardware."""
 
 
-SESSION = "session:"
 _VERSIONS = ("pytorch", "cuda", "rocm")
 
 
@@ -225,11 +222,7 @@ def markdown(runs: Sequence[PlottedRun], *, when: str, title: str = "", pictures
         *_measured(results),
         *_warnings([*warnings(results), *comparison.warnings]),
     ]
-    summed = [session for run in runs if (session := _session(run)) is not None]
-    if summed:
-        lines = [*sessions.comparison(summed), "", "", "COMMUNICATION", sessions.RULE, "",
-                 *sessions.communication(summed)]  # fmt: skip
-        parts += ["## Sessions\n", "\n".join(["```text", *map(plain, lines), "```", ""])]
+    parts += _of_readers(runs)
     parts.append(_section("Runs", results, _RUNS))
     return "\n".join(part for part in parts if part)
 
@@ -446,12 +439,13 @@ def _versions(config: dict[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in named.items() if value is not None}
 
 
-def _session(run: PlottedRun) -> sessions.SessionSummary | None:
-    """A session's own figures; None for a run that isn't a session log."""
-    source = run.data.run.source
-    if not source.startswith(SESSION):
-        return None
-    try:
-        return sessions.read(Path(source[len(SESSION) :]))
-    except NotFound:  # gone since it was read
-        return None
+def _of_readers(runs: Sequence[PlottedRun]) -> Iterator[str]:
+    """What the readers of these runs say of them together, each of its own kind."""
+    kinds: dict[type, list[PlottedRun]] = {}
+    for run in runs:
+        kinds.setdefault(type(run.data.reader), []).append(run)
+    for alike in kinds.values():
+        section = alike[0].data.reader.section([run.data.run for run in alike])
+        if section is not None:
+            yield f"## {section[0]}\n"
+            yield "\n".join(["```text", *map(plain, section[1]), "```", ""])

@@ -32,7 +32,6 @@ BUILT_IN: dict[str, str] = {
         "json",
         "csv",
         "benchmark",
-        "session",
         "console",
         "progress",
         "storage",
@@ -212,12 +211,12 @@ def notes(name: str, options: Mapping[str, Any]) -> list[str]:
     return client_versions.notes(cls, offline=cls.is_offline(options))
 
 
-def is_inside(name: str) -> bool:
-    """Whether a tracker runs in training only, so that nothing is delivered to it later. One not known here doesn't."""
+def identity(name: str) -> type[Tracker]:
+    """What can be asked of a tracker before the first step; what is the default of all for one not known here."""
     try:
-        return precheck(name).inside
+        return precheck(name)
     except UsageError:
-        return False
+        return Tracker
 
 
 def parse(trackers: str | Sequence[str] | None) -> list[str]:

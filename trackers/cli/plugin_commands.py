@@ -18,7 +18,7 @@ PANEL = "Plug-ins"
 
 def names(taken: Container[str]) -> list[str]:
     """Names of the plug-ins' commands, sorted; what is ours stays ours."""
-    return sorted(name for name in plugins.targets(GROUP) if name.partition(".")[0] not in taken)
+    return sorted(name for name in plugins.targets(GROUP) if name not in taken and "." not in name)
 
 
 def of_group(group: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ wandb = typer.Typer(
     context_settings=_HELP,
 )  # fmt: skip
 benchmark = typer.Typer(
-    name="benchmark", help="Benchmark results and session logs: recorded, extracted, compared.", no_args_is_help=True,
+    name="benchmark", help="Benchmark results: recorded, extracted, compared.", no_args_is_help=True,
     context_settings=_HELP,
 )  # fmt: skip
 
@@ -44,7 +44,6 @@ add(wandb, "gpu", f"{SCRIPTS}.wandb_runs", "history", "Show GPU memory and utili
 add(wandb, "gpu-full", f"{SCRIPTS}.wandb_runs", "system", "Show all that W&B's system metrics have of runs' GPUs.")
 add(wandb, "compare", f"{SCRIPTS}.wandb_runs", "compare", "Compare the GPU metrics of runs in W&B.")
 add(benchmark, "compare", f"{SCRIPTS}.compare_results", "main", "Compare benchmark results: table, report and plot.")
-add(benchmark, "sessions", f"{SCRIPTS}.analyze_logs", "main", "Analyze session logs: one GPU against several.")
 add(
     gpu.app,
     "record",

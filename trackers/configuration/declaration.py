@@ -25,7 +25,7 @@ PROGRAMS = frozenset({"TRACKER_ALERT_TO", "TRACKER_PYTHON"})
 ADDRESSES = ("TRACKER_ALERT_SMTP", "MLFLOW_TRACKING_URI", "TRACKIO_SERVER_URL")
 DIRECTORIES = (
     "BENCHMARK_DIR", "CSV_DIR", "JSON_DIR", "TRACKER_FORK_FROM",
-    "PROGRESS_DIR", "SESSION_DIR", "TENSORBOARD_DIR", "TRACKER_DIR", "TRACKER_LAKE",
+    "PROGRESS_DIR", "TENSORBOARD_DIR", "TRACKER_DIR", "TRACKER_LAKE",
     "TRACKER_PROFILE_DIR", "TRACKER_SAVE_CONFIG_FILEPATH", "TRACKER_STORE_DIR", "TRACKER_TENSOR_INSPECT",
     "TRACKER_TENSOR_INSPECT_DIR", "WANDB_DIR",
 )  # fmt: skip
@@ -39,6 +39,13 @@ links lead astray: with the values that show nothing to others."""
 INSTRUCTIONS = frozenset((*PROGRAMS, *ADDRESSES, *DIRECTORIES, *LISTENING, "TRACKER_SHARE"))
 """Options that make a process run, contact, hear or write something, or let others read it: they count where the
 reader gave them."""
+
+
+def is_directory(symbol: str) -> bool:
+    """Whether an option names directories: of a plug-in's, one that ends so."""
+    return symbol in DIRECTORIES or symbol.endswith("_DIR")
+
+
 _LANGUAGES = frozenset({"TRACKER_ALERTS", "TRACKER_ALERT_TO", "TRACKER_ALERT_SMTP", "TRACKER_GPU_DETAIL"})
 """Options with a language of their own (:mod:`trackers.alerts`, :mod:`trackers.metrics.gpu_details`)."""
 _LISTS = frozenset({"TRACKER", "TRACKER_TAGS"})
@@ -97,8 +104,10 @@ class Declaration:
 
     @property
     def instructs(self) -> bool:
-        """Whether it may make a process run, contact, hear or write something; of a plug-in's options each text may."""
-        return self.symbol in INSTRUCTIONS or (bool(self.plugin) and self.kind == "string")
+        """Whether it may make a process run, contact, hear or write something; of a plug-in's options each text may,
+        but for a level of logging."""
+        text = self.kind == "string" and not self.symbol.endswith("_LEVEL")
+        return self.symbol in INSTRUCTIONS or (bool(self.plugin) and text)
 
     @property
     def needs_trust(self) -> bool:

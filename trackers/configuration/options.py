@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from trackers.backends import registry
 from trackers.configuration import files, plugin_options, trusted
-from trackers.configuration.declaration import BOOLEANS, INSTRUCTIONS, OPENING, Assignment, Declaration
+from trackers.configuration.declaration import BOOLEANS, INSTRUCTIONS, OPENING, Assignment, Declaration, is_directory
 from trackers.configuration.kconfig import Tree, declared
 from trackers.configuration.search_path import KCONFIG, PATH_VARIABLE, find_root
 from trackers.errors import ConfigError, UsageError, quoted
@@ -337,8 +337,8 @@ def _harmless(assignments: list[Assignment], tree: Tree, home: Path | None) -> l
         declaration = tree.declarations.get(option)
         needs = tree.takes(option) if declaration is None else declaration.needs_trust
         default = declaration is not None and value == str(declaration.default)
-        known = option in (INSTRUCTIONS | OPENING.keys()) and trusted.is_harmless(option, value, home)
-        if not needs or default or known:
+        known = option in (INSTRUCTIONS | OPENING.keys()) or is_directory(option)
+        if not needs or default or (known and trusted.is_harmless(option, value, home)):
             kept.append(assignment)
         else:
             _warn(

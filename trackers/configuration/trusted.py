@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from trackers.configuration.declaration import ADDRESSES, DIRECTORIES, INSTRUCTIONS, OPENING
+from trackers.configuration.declaration import ADDRESSES, INSTRUCTIONS, OPENING, is_directory
 from trackers.errors import ConfigError
 from trackers.support import confined, user_directories
 
@@ -97,13 +97,13 @@ def is_harmless(symbol: str, value: object, home: Path) -> bool:
     if symbol in OPENING:
         return value in OPENING[symbol]
     text = str(value or "")
-    if symbol not in INSTRUCTIONS or not text:
+    if not (symbol in INSTRUCTIONS or is_directory(symbol)) or not text:
         return True
     if symbol in ADDRESSES:
         begin = next((begin for begin in _LOCAL if text.startswith(begin)), "")
         store = symbol == "MLFLOW_TRACKING_URI" and not text.startswith("databricks") and (begin or ":" not in text)
         return bool(store) and _inside(text[len(begin) :], home)
-    return symbol in DIRECTORIES and all(_inside(part.strip(), home) for part in text.split(","))
+    return is_directory(symbol) and all(_inside(part.strip(), home) for part in text.split(","))
 
 
 def _inside(path: str, home: Path) -> bool:

@@ -347,7 +347,7 @@ def _append(run: RunDirectory, record: Record) -> None:
 def trackers_of(run: RunDirectory) -> list[str]:
     """The trackers that a run is to be delivered to, and those that it ever was."""
     names = dict.fromkeys([*run.read_info().trackers, *run.deliveries()])
-    return [name for name in names if not registry.is_inside(name)]
+    return [name for name in names if not registry.identity(name).inside]
 
 
 def unheld(run: RunDirectory, changed: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ import msgspec
 
 from trackers.backends import registry
 from trackers.configuration import plugin_options
-from trackers.configuration.declaration import DIRECTORIES
+from trackers.configuration.declaration import is_directory
 from trackers.errors import NotFound, UsageError
 from trackers.journal import signature
 from trackers.journal.helper_process import READER_DIRECTORY
@@ -147,7 +147,7 @@ def _reader(home: str, trackers: str) -> tuple[Any, Any]:
 
 def _reader_option(symbol: str, reader: Any, home: str) -> str:
     value = str(reader[symbol] or "")
-    if symbol not in DIRECTORIES or not value:
+    if not is_directory(symbol) or not value:
         return value
     return "" if reader.source(symbol) == "default" else str(Path(home, Path(value).expanduser()).absolute())
 

@@ -47,6 +47,9 @@ def state(group: str, name: str, commands: Container[str] = ()) -> tuple[str, st
         return "problem", f"there is no group {group!r}{did_you_mean(group, GROUPS)} {plugins.PAGE}"
     if name in (commands if group == plugins.COMMANDS else TAKEN.get(group, ())):
         return "problem", f"ignored: {name!r} is built in"
+    of_group = name.rpartition(".")[0] if group == plugins.COMMANDS and commands else ""
+    if of_group and of_group not in commands:
+        return "problem", f"ignored: there is no command {of_group!r}"
     try:
         if group in LOADS:
             LOADS[group](name)

@@ -133,6 +133,10 @@ class Reader(ABC):
         has them so; None: they are made from what ``read`` yields."""
         return None
 
+    def section(self, runs: Sequence[SourceRun]) -> tuple[str, list[str]] | None:
+        """What ``trackers report`` says of these runs of its kind besides: a heading, and lines of text."""
+        return None
+
     def facts(self, run: SourceRun, version: str) -> bytes | None:
         """What a source keeps of a run for tables of many runs (:mod:`trackers.analysis.collect`), of this version of
         the format; None: it is found out by reading."""

@@ -41,7 +41,6 @@ BUILT_IN: dict[str, str] = {
     "json": "trackers.readers.json.reader:JsonReader",
     "csv": "trackers.readers.csv:CsvReader",
     "hf": "trackers.readers.huggingface:HuggingFaceReader",
-    "session": "trackers.readers.session:SessionReader",
 }
 """The same form as an entry point, so that both are loaded by one function."""
 

@@ -106,7 +106,7 @@ class RunData:
     """
 
     def __init__(self, reader: Reader, run: SourceRun) -> None:
-        self._reader = reader
+        self.reader = reader
         self.run = run
         self.config: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
@@ -187,7 +187,7 @@ class RunData:
         if self.run.directory:
             return self.media(files)
         with boundary(self.run.source):
-            answer = self._reader.served(self.run, files)
+            answer = self.reader.served(self.run, files)
         return self.media(files) if answer is None else [*self.media(), *answer.media]
 
     def tables(self, files: Path | str | None = None) -> list[LoggedTable]:
@@ -209,7 +209,7 @@ class RunData:
             return tables
         fetched = tempfile.TemporaryDirectory(prefix="trackers-tables-", ignore_cleanup_errors=True)
         with boundary(self.run.source):
-            answer = self._reader.served(self.run, Path(fetched.name))
+            answer = self.reader.served(self.run, Path(fetched.name))
         return [*tables, *(logged_tables.of_served(answer, fetched) if answer is not None else ())]
 
     def table(self, name: str, step: int | None = None) -> Frame:
@@ -268,7 +268,7 @@ class RunData:
     def _read_again(self, files: Path | str) -> Iterator[Record]:
         directory = Path(files)
         directory.mkdir(parents=True, exist_ok=True)
-        return self._reader.read(self.run, files=directory)
+        return self.reader.read(self.run, files=directory)
 
     def _table(self, keys: Sequence[str] | str | None, long: bool, stepless: bool) -> Frame:
         blocks = list(frames.select_stepless(self._blocks, stepless))

@@ -158,7 +158,7 @@ class RunSync:
     ) -> None:  # fmt: skip
         self.run = run
         self.info = run.read_info()
-        self.names = list(to) or [name for name in self.info.trackers if not registry.is_inside(name)]
+        self.names = list(to) or [name for name in self.info.trackers if not registry.identity(name).inside]
         self.follow = follow
         self.verify = verify
         self.done = False

@@ -188,8 +188,8 @@ def leases(run: RunDirectory) -> list[Path]:
 def _lacking(run: RunDirectory, info: RunInfo) -> str:
     if any(entry.get("launch") for entry in info.attempts) and attempts(run, run.attempt()):
         return "values across its ranks aren't all recorded: `trackers sync` does that"
-    names = [name for name in info.trackers if not registry.is_inside(name)]
-    entries = {name: entry for name, entry in delivery_report(run, names).items() if not registry.is_inside(name)}
+    names = [name for name in info.trackers if not registry.identity(name).inside]
+    entries = {name: entry for name, entry in delivery_report(run, names).items() if not registry.identity(name).inside}
     if not entries:
         return "no tracker has it"
     for name, entry in entries.items():
@@ -218,7 +218,7 @@ def _is_stored_outside(run: RunDirectory, info: RunInfo, name: str, url: str) ->
     location = ""
     with contextlib.suppress(UsageError, OSError):
         location = str(registry.precheck(name).place(info))
-    if registry.is_inside(name) or location in ("", _OFFLINE):
+    if registry.identity(name).inside or location in ("", _OFFLINE):
         return False
     own = run.path.resolve()
     missing = any(os.path.isabs(text) and not os.path.exists(text) for text in (location, url))

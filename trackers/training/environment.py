@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trackers.backends import registry
 from trackers.records import Environment
 from trackers.support import confined, launcher
 from trackers.support.interruption import pass_on, suppress
@@ -69,8 +70,6 @@ LOCAL = {
 }
 NCCL = "NCCL_"
 DEBUG, DEBUG_FILE = "NCCL_DEBUG", "NCCL_DEBUG_FILE"
-READER = "session"
-"""The tracker that gathers what NCCL writes."""
 FOLDER = "nccl"
 _LONGEST = 300
 
@@ -138,7 +137,9 @@ def direct_nccl_log(
         folder: the run's directory, or its launch's. rank: this process's.
     """
     environ = os.environ if environ is None else environ
-    if READER not in trackers or not environ.get(DEBUG) or environ.get(DEBUG_FILE):
+    if not environ.get(DEBUG) or environ.get(DEBUG_FILE):
+        return
+    if not any(registry.identity(name).gathers_nccl for name in trackers):
         return
     with suppress(OSError):
         confined.make_own(folder)

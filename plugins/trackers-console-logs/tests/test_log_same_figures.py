@@ -14,8 +14,7 @@ from trackers_console_logs import benchmark as primus
 from trackers_console_logs.reader import LogReader
 
 from tests.analysis.support import T0
-from tests.analysis.test_same_figures import STORES, _differ, _differ_of_session, by_every_tool, written
-from trackers.analysis import sessions
+from tests.analysis.test_same_figures import STORES, TOOLS, _differ_of_tool, by_every_tool, places_below, told, written
 from trackers.analysis.compare import compare_runs
 from trackers.analysis.curves import open_runs
 from trackers.analysis.report import measured_results
@@ -37,17 +36,16 @@ def test_megatrons_console_log_has_one_speed_in_every_tool(first: int, tmp_path:
         lines.append(" | ".join(fields))
     path = tmp_path / "megatron.log"
     path.write_text("\n".join([*lines, ""]))
-    places = {name: str(tmp_path / name) for name in ("SESSION_DIR", "BENCHMARK_DIR", "JSON_DIR")}
+    places = places_below(tmp_path)
     (log,) = compare_runs([f"log:{path}"]).runs
     rate = 900 / (100 * 5 + 800 * 4)
     speeds = (log["steps_per_s"], log["samples_per_s"], log["tokens_per_s"])
     assert speeds == pytest.approx((rate, 32 * rate, 32 * 2048 * rate))
     (source,) = LogReader().runs(str(path))
     read = [record for record in LogReader().read(source) if not isinstance(record, Start | Finish)]
-    info = written("megatron", read, places, ("session", "benchmark", "json", "tensorboard"))
+    info = written("megatron", read, places, ("benchmark", "json", "tensorboard", *TOOLS))
     performance = json.loads(next(Path(places["BENCHMARK_DIR"]).glob("*.json")).read_text())["performance_metrics"]
     summary = json.loads(next(Path(places["JSON_DIR"]).glob("*.json")).read_text())["summary"]
-    (session,) = Path(places["SESSION_DIR"]).rglob("*_summary.json")
     assert (
         primus.extract(["--log-file", str(path), "--output", str(tmp_path / "extracted.json"), "--num-gpus", "8"]) == 0
     )
@@ -59,7 +57,7 @@ def test_megatrons_console_log_has_one_speed_in_every_tool(first: int, tmp_path:
         "tensorboard": compare_runs([STORES["tensorboard"](info)]).runs[0]["steps_per_s"],
         "benchmark": performance["steps_per_second"],
         "extract": direct["steps_per_second"],
-        "session": sessions.read(session).facts.speed.steps_per_s,
+        **{what: said["steps_per_s"] for what, said in told(places).items()},
     }
     assert found == pytest.approx(dict.fromkeys(found, rate), rel=1e-6)
 
@@ -125,7 +123,7 @@ def megatron_logs(draw: st.DrawFn) -> str:
 @hypothesis.given(text=megatron_logs())
 def test_generated_logs_have_one_speed_in_every_tool(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """What is extracted of a log, and read from that, is what compare, SQL and the report say of the log, and what all
-    tools, the JSON log's and the session's summaries too, say of the run that it is copied to."""
+    tools, the JSON log's summary too, say of the run that it is copied to."""
     place = tmp_path_factory.mktemp("log")
     path, extracted = place / "a.log", place / "a.json"
     path.write_text(text)
@@ -153,8 +151,5 @@ def test_generated_logs_have_one_speed_in_every_tool(text: str, tmp_path_factory
     for tool, figures in tools.items():
         for figure, value in figures.items():
             expected = log["total_iters" if figure == "steps" else figure]
-            if tool.startswith("session"):
-                _differ_of_session(differing, tool, figure, value, expected)
-            else:
-                _differ(differing, f"{tool} {figure}", value, expected)
+            _differ_of_tool(differing, tool, figure, value, expected)
     assert not differing, (differing, text)

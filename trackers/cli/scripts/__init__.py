@@ -17,7 +17,6 @@ COMMANDS = {
     "compare_results": "benchmark compare",
     "extract_primus_metrics": "benchmark extract",
     "run_primus_with_benchmark": "benchmark run",
-    "analyze_logs": "benchmark sessions",
 }
 """The commands that the scripts are."""
 
@@ -27,11 +26,15 @@ def run(name: str, program: Callable[[Sequence[str]], int]) -> None:
     run_program(name, lambda: program(sys.argv[1:]))
 
 
-def called(name: str) -> str:
-    """How a program was called: as a command, or as the file in ``scripts/``."""
+def called(name: str, command: str = "") -> str:
+    """How a program was called: as a command, or as the file in ``scripts/``.
+
+    Args:
+        command: of another distribution's.
+    """
     if not _is_command():
         return f"{name}.sh" if name.startswith("run_") else f"{name}.py"
-    return f"trackers {COMMANDS[name]}"
+    return f"trackers {command or COMMANDS[name]}"
 
 
 def speaker(name: str) -> str:

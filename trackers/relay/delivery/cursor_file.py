@@ -115,7 +115,7 @@ def tracker_report(run: RunDirectory, account: DeliveryState, sizes: Mapping[str
         state = "unknown" if account.last else "not begun"
     else:
         state = "waiting"
-    if state != "delivered" and registry.is_inside(name) and observe(run).name != "running":
+    if state != "delivered" and registry.identity(name).inside and observe(run).name != "running":
         state, waiting = "ended", 0
     return {
         "tracker": name, "state": state, "delivered": account.delivered, "rejected": account.rejected,

@@ -13,12 +13,6 @@ from typing import Any
 
 import msgspec
 
-from trackers.backends.session import files
-from trackers.backends.session import log_lines as lines
-from trackers.backends.session.facts import SessionFacts, SessionTotals, Snapshots, forced_by, iso, warnings
-from trackers.backends.session.files import COMMUNICATION, SNAPSHOTS, TRAINING
-from trackers.backends.session.log_lines import MAIN, MULTIGPU, PERFORMANCE, UNKNOWN, PagePosition, Pages
-from trackers.backends.session.precheck import SessionSettings
 from trackers.benchmark import speed
 from trackers.metrics import roles
 from trackers.metrics.groups import group_of
@@ -42,6 +36,12 @@ from trackers.records import (
     take_results,
 )
 from trackers.tracker import RunInfo
+from trackers_session import files
+from trackers_session import log_lines as lines
+from trackers_session.facts import SessionFacts, SessionTotals, Snapshots, forced_by, iso, warnings
+from trackers_session.files import COMMUNICATION, SNAPSHOTS, TRAINING
+from trackers_session.log_lines import MAIN, MULTIGPU, PERFORMANCE, UNKNOWN, PagePosition, Pages
+from trackers_session.precheck import SessionSettings
 
 FIRST = 10
 """Number of first steps that get a line each."""

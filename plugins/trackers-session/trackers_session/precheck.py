@@ -67,6 +67,7 @@ class SessionPrecheck(FilePrecheck):
 
     name = "session"
     symbol = "SESSION_DIR"
+    gathers_nccl = True
     unedited: ClassVar[dict[str, str]] = {"notes": "a session's summary has none"}
 
     @classmethod

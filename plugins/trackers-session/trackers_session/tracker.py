@@ -15,10 +15,6 @@ from typing import Any
 
 import msgspec
 
-from trackers.backends.session import facts, files
-from trackers.backends.session.files import TRAINING, SessionFiles
-from trackers.backends.session.fold import HEAD_S, SessionFold, SessionState, logged
-from trackers.backends.session.precheck import SessionPrecheck, settings
 from trackers.backends.shared.append_file import DIGESTS, FileShrunk, digests, take_with_rewinds, unseen, verified
 from trackers.backends.shared.console_log import STATE as CONSOLE
 from trackers.backends.shared.console_log import ConsoleLog
@@ -42,6 +38,10 @@ from trackers.records import (
 from trackers.support import confined
 from trackers.support.confined import local
 from trackers.tracker import Cursor, RunInfo, State, Status, Verified
+from trackers_session import facts, files
+from trackers_session.files import TRAINING, SessionFiles
+from trackers_session.fold import HEAD_S, SessionFold, SessionState, logged
+from trackers_session.precheck import SessionPrecheck, settings
 
 SAVE_S = 10.0
 GROWTH = 1.1

@@ -20,12 +20,12 @@ from typing import Any
 
 import msgspec
 
-from trackers.backends.session.log_lines import MB, RULE, clean, duration, fixed, gpu_line, metric
 from trackers.benchmark.speed import ACCUMULATIONS, EACH, LOG_FORMAT, TOKENS_OF_STEP, Speed, lines, training_gpus
 from trackers.metrics import groups, roles
 from trackers.metrics.unasked import parted
 from trackers.records import Config, Environment, Number, finite, flatten, merge
 from trackers.tracker import RunInfo, Status
+from trackers_session.log_lines import MB, RULE, clean, duration, fixed, gpu_line, metric
 
 UTILIZATION, MEMORY, TEMPERATURE = 50.0, 90.0, 80.0
 """Warnings: utilisation below, memory above (percent), temperature above (°C)."""

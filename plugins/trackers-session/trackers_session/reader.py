@@ -10,7 +10,8 @@ have.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,16 @@ class SessionReader(Reader):
             code, reason = session.get("exit_code"), session.get("reason")
             yield Finish(time=ended, status=_status(session), exit_code=code if isinstance(code, int) else None,
                          reason=str(reason or ""))  # fmt: skip
+
+    def section(self, runs: Sequence[SourceRun]) -> tuple[str, list[str]] | None:
+        """See :class:`trackers.readers.reader.Reader`: one GPU against several, and what they exchanged."""
+        from trackers_session import sessions
+
+        found = []
+        for run in runs:
+            with suppress(NotFound):  # gone since it was read
+                found.append(sessions.read(helpers.path(run)))
+        return ("Sessions", sessions.both(found)) if found else None
 
 
 def read_summary(path: Path) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from trackers.backends.session.precheck import SessionSettings
 from trackers.records import finite
+from trackers_session.precheck import SessionSettings
 
 MOST_SHOWN = 8
 """Metrics on the line below a step; the summary has them all."""

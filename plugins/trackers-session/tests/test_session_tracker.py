@@ -14,15 +14,15 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from session_files import Session, sessions, unix
+from trackers_session import commands as analyze_logs
+from trackers_session import files
+from trackers_session.facts import warnings
+from trackers_session.fold import HEAD_S, slow
+from trackers_session.tracker import SessionTracker
 
-from tests.backends.session.session_files import Session, sessions, unix
 from tests.helpers import T0, Driver, check_console_file, run_info, stream
 from trackers.backends.registry import check
-from trackers.backends.session import files
-from trackers.backends.session.facts import warnings
-from trackers.backends.session.fold import HEAD_S, slow
-from trackers.backends.session.tracker import SessionTracker
-from trackers.cli.scripts import analyze_logs
 from trackers.errors import Unavailable, UsageError
 from trackers.records import (
     Alert,
@@ -635,7 +635,7 @@ def test_gpus_of_several_machines_are_apart(tmp_path: Path, capsys: pytest.Captu
 
 def test_summary_reads_back_as_the_journal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Our reader gives every value under its name; analyze_logs counts calls, not records, and says the true ending."""
-    from trackers.readers.session import SessionReader
+    from trackers_session.reader import SessionReader
 
     timed = {"count": 9, "bytes": 67.23e6, "duration_ms": 5.0, "bandwidth_mb_per_sec": 13446.0}
     more = {f"communication/gradient_sync/{name}": value for name, value in timed.items()}

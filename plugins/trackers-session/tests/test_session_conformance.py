@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from session_files import read_session
 
-from tests.backends.session.session_files import read_session
 from trackers.testing import check_tracker, checks
 
 

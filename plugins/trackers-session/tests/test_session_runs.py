@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from session_files import Session, sessions, unix
 
 from tests import ROOT, forked
-from tests.backends.session.session_files import Session, sessions, unix
 from tests.fakes.gpu_drivers.standin import Drivers
 from tests.helpers import wait_for
 from tests.stores import named_float
@@ -324,14 +324,3 @@ def test_nccl_file_is_placed_only_where_it_was_asked_for(tmp_path: Path) -> None
     blocked = dict(asked := {"NCCL_DEBUG": "INFO"})
     surroundings.direct_nccl_log(["session"], tmp_path / "file", 0, blocked)
     assert blocked == asked
-
-
-def test_surroundings_tell_what_there_is() -> None:
-    """Nothing in an ordinary process; local ranks by any launcher's name, GPUs that are shown, NCCL's settings."""
-    assert surroundings.describe(1, {"HOME": "/root", "LOCAL_RANK": "3"}) == {}
-    environ = {"SLURM_LOCALID": "2", "CUDA_VISIBLE_DEVICES": "0,1", "NCCL_IB_DISABLE": "1"}
-    assert surroundings.describe(4, environ) == {
-        "distributed": {"local_rank": 2},
-        "variables": {"CUDA_VISIBLE_DEVICES": "0,1", "NCCL_IB_DISABLE": "1"},
-    }
-    assert surroundings.later(1, time.time) is None

@@ -1,4 +1,4 @@
-"""``analyze_logs``: analysis of the session logs below a directory."""
+"""``trackers benchmark sessions``: analysis of session logs below a directory; ``analyze_logs.py`` of a checkout."""
 
 from __future__ import annotations
 
@@ -6,14 +6,27 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from trackers.analysis import sessions
+import typer
+
 from trackers.cli.scripts import called, speaker
-from trackers.readers.session import END
 from trackers.support import atomic_write
+from trackers_session import sessions
+from trackers_session.reader import END
 
-NAME = "analyze_logs"
+NAME, COMMAND = "analyze_logs", "benchmark sessions"
 REPORT, PLOT = "session_report.txt", "session_plot.png"
+
+_PASSED: dict[str, Any] = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(context_settings=_PASSED)
+def analyze(context: typer.Context) -> None:
+    """Analyze session logs: one GPU against several."""
+    raise typer.Exit(main(context.args))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,9 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _report(directory: Path, summaries: list[sessions.SessionSummary]) -> Path:
     path = directory / REPORT
-    text = "\n".join([*sessions.comparison(summaries), "", "", "COMMUNICATION", sessions.RULE, "",
-                      *sessions.communication(summaries), ""])  # fmt: skip
-    atomic_write.write_text(path, text)
+    atomic_write.write_text(path, "\n".join([*sessions.both(summaries), ""]))
     return path
 
 
@@ -67,9 +78,9 @@ def _plot(directory: Path, summaries: list[sessions.SessionSummary]) -> Path:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=called(NAME),
+        prog=called(NAME, COMMAND),
         description="Analyze the sessions of multi-GPU training below a directory.",
-        epilog=f"Example: {called(NAME)} --compare",
+        epilog=f"Example: {called(NAME, COMMAND)} --compare",
     )
     add = parser.add_argument
     add("--log-dir", type=Path, default=Path("logs"), help="directory of sessions; default ./logs")

@@ -19,8 +19,8 @@ from trackers.readers.boundary import boundary
 from trackers.readers.columns import ColumnBlocks
 from trackers.readers.helpers import unix
 from trackers.readers.reader import SourceRun
-from trackers.readers.session import COMMUNICATION, END, SessionReader, read_summary
 from trackers.records import TIME_MAX, unnamed_float
+from trackers_session.reader import COMMUNICATION, END, SessionReader, read_summary
 
 RULE = "=" * 60
 WHOLE = "the session's duration"
@@ -269,6 +269,11 @@ def _performance(single: Sequence[SessionSummary], several: Sequence[SessionSumm
         yield ""
         yield f"🚀 Multi-GPU Speedup{label}: {_number(times, '.2f', 'x')}{basis}"
         yield f"📊 GPU Efficiency{label}: {_number(efficiency(times, count), '.1f', '%')}"
+
+
+def both(summaries: Sequence[SessionSummary]) -> list[str]:
+    """Comparison and communication, as reports have them."""
+    return [*comparison(summaries), "", "", "COMMUNICATION", RULE, "", *communication(summaries)]
 
 
 def communication(summaries: Sequence[SessionSummary]) -> Iterator[str]:
