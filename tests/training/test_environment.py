@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -127,6 +128,27 @@ def test_patch_holds_no_files_of_another_directory(repository: Path, tmp_path: P
     state = state_of(str(repository))
     assert "hunter2" not in state["patch"]
     assert "-lr = 1\n+lr = 2\n" in state["patch"]
+
+
+@pytest.mark.parametrize("linked", ["refs/heads/main", "refs/heads", "commondir"])
+def test_file_of_elsewhere_is_no_commit(tmp_path: Path, linked: str) -> None:
+    """A key of 40 hexadecimal digits looks like a commit, where a link in ``.git`` names its file; none is said."""
+    key = "1234567890abcdef1234567890abcdef12345678"
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys/main").write_text(f"{key}\n")
+    root = tmp_path / "work"
+    root.mkdir()
+    git(root, "init", "-q", "-b", "main")
+    git(root, "commit", "-q", "--allow-empty", "-m", "first")
+    link = root / ".git" / linked
+    if link.resolve().is_dir():
+        shutil.rmtree(link.resolve())
+    link.resolve().unlink(missing_ok=True)
+    link.symlink_to(tmp_path / ("keys" if linked == "refs/heads" else "keys/main"))
+    notes: list[str] = []
+    assert "commit" not in git_head.read(str(root), notes)
+    assert len(notes) == 1
+    assert key not in notes[0]
 
 
 @pytest.mark.parametrize("name", ["{outside}", "../outside", "part/../../outside", ".git/config", ".GIT/config"])

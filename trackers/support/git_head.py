@@ -33,7 +33,7 @@ def read(directory: str, notes: list[str]) -> dict[str, Any]:
     for root in (Path(directory), *Path(directory).parents):
         if (root / ".git").exists():
             try:
-                return {"root": str(root), **_head(*places(root))}
+                return {"root": str(root), **_head(*places(root), root.resolve())}
             except (OSError, ValueError) as error:
                 pass_on(error)
                 if isinstance(error, ElsewhereError):
@@ -57,7 +57,8 @@ def places(root: Path) -> tuple[Path, Path]:
         where = (dot_git.parent / _file(where).removeprefix("gitdir:").strip()).resolve()
     shared = (where / _file(where / "commondir").strip()).resolve() if (where / "commondir").exists() else where
     if shared not in (where, where.parent.parent) or not (_is_below(shared, top) or _names(where, top)):
-        raise ElsewhereError(f"{dot_git} leads to {shared}, which doesn't name this directory as its work tree")
+        # Where it leads may be what a file of somebody else's has, so it isn't said.
+        raise ElsewhereError(f"{dot_git} leads to a repository that doesn't name this directory as its work tree")
     for path in (place / name for place in {where, shared} for name in _ENTRIES):
         if path.is_symlink() and not _is_below(path.resolve(), shared) and not _is_below(path.resolve(), top):
             raise ElsewhereError(f"{path} leads out of its repository")
@@ -79,13 +80,15 @@ def _names(where: Path, top: Path) -> bool:
     return any((where / path).resolve() == top for path in named if path)
 
 
-def _head(where: Path, shared: Path) -> dict[str, Any]:
+def _head(where: Path, shared: Path, top: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     head = _file(where / "HEAD").strip()
     if head.startswith("ref: "):
         reference = head.removeprefix("ref: ")
         if not (reference.startswith("refs/") and confined.is_inside(reference)):
             raise ValueError(f"no reference: {reference!r:.80}")
+        if not any(_is_below((shared / reference).resolve(), place) for place in (shared, top)):
+            raise ElsewhereError(f"{shared / reference} leads out of its repository")
         found["branch"] = mask_text(reference.removeprefix("refs/heads/"))
         commit = _reference(shared, reference)
     else:
