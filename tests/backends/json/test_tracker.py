@@ -211,6 +211,21 @@ def test_iterations_of_a_run_with_losses_all_have_one(tmp_path: Path) -> None:
     assert (found["late"], found["gpu"]) == (1, 5)
 
 
+def test_mean_loss_at_the_end_is_no_iteration(tmp_path: Path) -> None:
+    """As Hugging Face's Trainer logs it: ``loss`` each few steps, ``train_loss``, the mean over all, at the last one."""
+    records = [Metrics(step=s, time=T0 + s, values={"loss": 1 / s, "epoch": s / 4}) for s in (2, 4, 8)]
+    records += [
+        Metrics(step=8, time=T0 + 9, values={"eval_loss": 0.7, "epoch": 2.0}),
+        Metrics(step=8, time=T0 + 10, values={"train_loss": 0.33, "train_runtime": 5.0, "epoch": 2.0}),
+        Metrics(step=9, time=T0 + 11, values={"train_loss": 0.34}),
+    ]
+    log = logged(tmp_path, records)
+    assert [(row["iter"], row["loss"]) for row in log["training_iterations"]] == [(2, 0.5), (4, 0.25), (8, 0.125)]
+    assert [row["train_loss"] for row in log["samples"]] == [0.33, 0.34]
+    assert [row["train_loss"] for row in log["eval_steps"]] == [0.125]
+    assert (log["summary"]["total_iterations"], log["summary"]["final_train_loss"]) == (3, 0.125)
+
+
 def test_evaluation_and_training_in_one_record(tmp_path: Path) -> None:
     """A record with both gives an evaluation and, where the step has none, an iteration; a real loss replaces it."""
     both = {"train/loss": 3.0, "val/loss": 4.0, "lr": 0.1, "val/acc": 0.5, "tokens": 7}
@@ -283,7 +298,7 @@ def test_what_a_loop_measured_is_in_the_iteration_of_its_step(places: tuple[int,
         {"train_loss": 2.0, "perf/iter_time_sec": 0.25},
         {"grad-norm": 3.0},
     ]
-    records = [Metrics(step=s, time=T0 + s, values={"loss": 9.0}) for s in (1, 2)]
+    records = [Metrics(step=s, time=T0 + s, values={"train_loss": 9.0}) for s in (1, 2)]
     records += [Metrics(step=3, time=T0 + 3 + n / 10, values=several[place]) for n, place in enumerate(places)]
     log = logged(tmp_path, records)
     row = log["training_iterations"][-1]

@@ -45,9 +45,8 @@ class IterationRow(msgspec.Struct):
 
     guessed: keys that a later record may overwrite. timed: which of TIME_NAMES its ``time_ms`` is from. lent: names of
     training's values that came with an evaluation, by key: the iteration is made of them until it has values of its
-    own. other: key of a loss that stands for it as long as the run's usual one isn't there. before: steps to the
-    iteration before it. time: when it was logged, as precisely as evaluations have it. order: among the rows of its
-    step and time, where their lists don't tell it.
+    own. before: steps to the iteration before it. time: when it was logged, as precisely as evaluations have it.
+    order: among the rows of its step and time, where their lists don't tell it.
     """
 
     step: int
@@ -56,7 +55,6 @@ class IterationRow(msgspec.Struct):
     guessed: list[str] = []
     timed: int = len(TIME_NAMES)
     lent: dict[str, str] | None = None
-    other: str = ""
     before: int = 0
     order: int = 0
 
@@ -222,9 +220,8 @@ class IterationRows(msgspec.Struct):
     def _iteration(self, step: int, time: float, values: Mapping[str, Any], own: bool = False) -> None:
         newest = self.iterations[-1] if self.iterations and self.iterations[-1].step == step else None
         named = _iteration_names(values, self.names)
-        losses = [key for key in named if self.names.get(key, key) in LOSS_NAMES]
-        other = losses[0] if losses and "loss" not in named else ""
-        if newest is not None and newest.lent is not None and losses and not own:
+        has_loss = any(self.names.get(key, key) in LOSS_NAMES for key in named)
+        if newest is not None and newest.lent is not None and has_loss and not own:
             self._replace_lent(newest, time, named)
         timed = _timed(values)
         row = None if own else self._find(self.iterations, step, named, timed)
@@ -236,11 +233,6 @@ class IterationRows(msgspec.Struct):
                 self.anchor_time = time
             _add_to_row(row, named, timed)
         row.guessed = [name for name in row.guessed if name not in named]
-        if other and row.values.get("loss") is None:  # under another name than usually
-            named["loss"] = row.values["loss"] = row.values.pop(other)
-            row.values.setdefault("logged", {})["loss"] = self.names.get(other, other)
-            row.guessed.append("loss")
-            row.other = other
         self.rate = _first(values, RATE_NAMES, self.rate)
         for evaluation in self.evals:
             if evaluation.step == step and "loss" in named and "train_loss" in evaluation.guessed:
@@ -307,8 +299,7 @@ class IterationRows(msgspec.Struct):
         named = _iteration_names(training, dict(self.names)) if row is not None else {}
         for name, value in training.items():
             key = next((key for key in named if self.names.get(key, key) == name), None)
-            room = row is not None and key is not None and not (row.other and key in ("loss", row.other))
-            if room and row is not None and key is not None and row.values.get(key, value) == value:
+            if row is not None and key is not None and row.values.get(key, value) == value:
                 row.values[key] = value
                 row.timed = 0 if key == "time_ms" else row.timed
                 self._note_name(key, name)
@@ -398,8 +389,7 @@ class IterationRows(msgspec.Struct):
         for row in reversed(rows):
             if row.step == step:
                 free = {*row.guessed, *(("time_ms",) if timed not in (None, row.timed) else ())}
-                occupied = any(name == row.other or (name in row.values and name not in free) for name in named)
-                return None if occupied else row
+                return None if any(name in row.values and name not in free for name in named) else row
         return None
 
     def settled(self, everything: bool = False) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -532,11 +522,6 @@ def _first(values: Mapping[str, Any], names: tuple[str, ...], default: Any) -> A
 
 def _add_to_row(row: IterationRow, named: dict[str, Any], timed: int) -> None:
     """Give a row that is there further values; ``named`` loses a time that counts less than the row's."""
-    if "loss" in named and row.other:  # the one that stood for it keeps its own name
-        row.values[row.other], row.other = row.values.pop("loss"), ""
-        del row.values["logged"]["loss"]
-        if not row.values["logged"]:
-            del row.values["logged"]
     if timed > row.timed:  # two ways to time one iteration: the better name counts, whichever came first
         named.pop("time_ms", None)
     row.timed = min(timed, row.timed)
