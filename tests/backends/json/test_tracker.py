@@ -212,7 +212,7 @@ def test_iterations_of_a_run_with_losses_all_have_one(tmp_path: Path) -> None:
 
 
 def test_mean_loss_at_the_end_is_no_iteration(tmp_path: Path) -> None:
-    """As Hugging Face's Trainer logs it: ``loss`` each few steps, ``train_loss``, the mean over all, at the last one."""
+    """As Hugging Face's Trainer logs it: ``loss`` each few steps, ``train_loss``, the mean of all, at the last."""
     records = [Metrics(step=s, time=T0 + s, values={"loss": 1 / s, "epoch": s / 4}) for s in (2, 4, 8)]
     records += [
         Metrics(step=8, time=T0 + 9, values={"eval_loss": 0.7, "epoch": 2.0}),
