@@ -12,7 +12,7 @@ from tests.test_project import script
 
 measure = script("measure")
 
-MOST_LINES = 117_250
+MOST_LINES = 117_000
 """Of the package: lower it with each part that moves out."""
 MOST_KERNEL_LINES = 30_000
 COMPLEX: frozenset[str] = frozenset()
