@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 from trackers_session import sessions
 
+from tests import ROOT
 from tests.analysis import test_same_figures as figures
 from trackers.analysis.compare import compare_runs
+
+LOGS = ROOT / "plugins/trackers-console-logs/tests/test_log_same_figures.py"
+"""Of logs that are copied to sessions."""
 
 
 def exact(place: Path) -> dict[str, dict[str, float | None]]:
@@ -46,9 +51,15 @@ def near(tool: str, value: float | None, expected: float | None) -> bool:
 figures.TOOLS["session"] = figures.Tool("SESSION_DIR", exact, others, near)
 test_speed_is_the_same = figures.test_speed_is_the_same_by_every_tool_and_every_way_to_log
 test_speed_counts_no_step_that_a_rewind_superseded = figures.test_speed_counts_no_step_that_a_rewind_superseded
-test_megatrons_console_log_has_one_speed_in_every_tool = figures.test_megatrons_console_log_has_one_speed_in_every_tool
 test_generated_trainings_have_one_speed_in_every_tool = figures.test_generated_trainings_have_one_speed_in_every_tool
-test_generated_logs_have_one_speed_in_every_tool = figures.test_generated_logs_have_one_speed_in_every_tool
+
+spec = importlib.util.spec_from_file_location("logs_of_sessions", LOGS)
+assert spec
+assert spec.loader
+logs = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(logs)
+test_megatrons_console_log_has_one_speed_in_every_tool = logs.test_megatrons_console_log_has_one_speed_in_every_tool
+test_generated_logs_have_one_speed_in_every_tool = logs.test_generated_logs_have_one_speed_in_every_tool
 
 
 def test_lines_written_while_training_have_their_own_clocks(tmp_path: Path) -> None:
