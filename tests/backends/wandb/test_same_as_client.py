@@ -13,7 +13,6 @@ import pytest
 
 from tests import forked
 from tests.backends.wandb import programs
-from tests.backends.wandb.support import CLIENT
 from tests.stores import wandb_records
 
 ROOT = Path(__file__).parents[3]
@@ -59,7 +58,7 @@ def read(path: Path, times: dict[str, Any]) -> tuple[str, Left]:
             assert row["_step"] == record.history.step.num
             before, after = rows[str(row["_step"])]
             assert before - ROUNDED_S <= row["_timestamp"] <= after + ROUNDED_S
-            if not recorded and CLIENT < (0, 31):  # its service measures when it has the row, after the call
+            if not recorded:  # the client's service measures when it has the row: with 0.31, too, 8 ms after the call
                 after = float("inf")
             assert before - begun - ROUNDED_S <= row["_runtime"] <= after - began + ROUNDED_S
             if recorded:
